@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * log: the shim's few words to people, on stderr only.
+ *
+ * One write(2) a line: `vmmshim[pid] warn: text`. Formats by itself (base/fmt:
+ * no stdio, no malloc), so any thread may call it at any time, also under a
+ * lock; not from a signal handler unless it formats by vs_fmt itself. At most
+ * VS_LOG_MAX lines a process for each level above debug, then one line that
+ * says so. Never called on a hot path: test vs_log_on() first where arguments
+ * cost something.
+ *
+ * The function that first knows an error logs it, callers pass it up.
+ */
+#ifndef VS_BASE_LOG_H
+#define VS_BASE_LOG_H
+
+#include <stdbool.h>
+
+enum vs_log_level {
+	VS_LOG_NONE,
+	VS_LOG_ERROR,
+	VS_LOG_WARN,
+	VS_LOG_INFO,
+	VS_LOG_DEBUG,
+};
+
+#define VS_LOG_MAX 1000
+
+/* The level in force (knob LOG); warn until the knobs are read. */
+extern int vs_log_level;
+
+static inline bool vs_log_on(enum vs_log_level level)
+{
+	return (int)level <= vs_log_level;
+}
+
+/*
+ * Writes one line. Understands %s %d %i %u %x %lu %ld %lx %llu %zu %p %c %%
+ * (sizes for people: vs_fmt_bytes in base/fmt.h); lower-case, no newline.
+ */
+void vs_log(enum vs_log_level level, const char *format, ...)
+	__attribute__((cold, format(printf, 2, 3)));
+
+#define vs_error(...) vs_log(VS_LOG_ERROR, __VA_ARGS__)
+#define vs_warn(...) vs_log(VS_LOG_WARN, __VA_ARGS__)
+#define vs_info(...) vs_log(VS_LOG_INFO, __VA_ARGS__)
+#define vs_debug(...) vs_log(VS_LOG_DEBUG, __VA_ARGS__)
+
+#endif

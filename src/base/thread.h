@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * thread: what the shim keeps for each thread of the program.
+ *
+ * A struct vs_thread is made at the thread's first call into the shim and
+ * handed to the next thread after its end; it is never given back, so readers
+ * of the list need no lock and see valid memory. Only its thread writes it.
+ * Nothing here calls malloc.
+ */
+#ifndef VS_BASE_THREAD_H
+#define VS_BASE_THREAD_H
+
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "base/api.h"
+
+struct vs_thread {
+	struct vs_thread *next; /* all ever made; constant once published */
+	/* calls of each intercepted function; owner writes, anyone reads */
+	_Atomic uint64_t calls[VS_API_COUNT];
+	void *cache;		/* pool/cache owns it */
+	unsigned char depth;	/* > 0: inside the shim's own driver calls */
+	unsigned char has_relaxed; /* capture mode is relaxed by the shim */
+	_Atomic int in_use;	/* owned by a living thread */
+};
+
+extern __thread struct vs_thread *vs_thread_current
+	__attribute__((tls_model("initial-exec")));
+
+/* Makes this thread's struct; NULL only when mmap fails. */
+struct vs_thread *vs_thread_make(void) __attribute__((cold));
+
+static inline struct vs_thread *vs_thread_self(void)
+{
+	struct vs_thread *t = vs_thread_current;
+
+	return __builtin_expect(t != NULL, 1) ? t : vs_thread_make();
+}
+
+/* Counts a call of api.def row `api` by this thread. */
+static inline void vs_thread_count(struct vs_thread *t, enum vs_api api)
+{
+	atomic_store_explicit(
+		&t->calls[api],
+		atomic_load_explicit(&t->calls[api], memory_order_relaxed) + 1,
+		memory_order_relaxed);
+}
+
+/* Calls of a row over all threads, living and ended. Async-signal-safe. */
+uint64_t vs_thread_calls(enum vs_api api);
+
+/* `fn` runs in each ending thread that owns a struct (set once, by pool). */
+extern void (*vs_thread_on_exit)(struct vs_thread *t);
+
+/* First struct of the list. */
+struct vs_thread *vs_thread_first(void);
+
+/* In a forked child: only this thread is left. */
+void vs_thread_forked(void);
+
+#endif

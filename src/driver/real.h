@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * real: the functions of the real driver. With driver/vmm the only door to it.
+ *
+ * vs_real is filled once, from the image of libcuda that the program itself
+ * found, and constant afterwards; a second image is never mixed in (its
+ * functions stay untouched). A member of an OPT row may be NULL. Unit tests
+ * fill vs_real by vs_real_set with functions of their own.
+ */
+#ifndef VS_DRIVER_REAL_H
+#define VS_DRIVER_REAL_H
+
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+struct vs_real {
+#define API(symbol, base, since, flags) __typeof__(symbol) *symbol;
+#define USE(symbol, base, since, flags) __typeof__(symbol) *symbol;
+#include "api.def"
+};
+
+extern struct vs_real vs_real;
+extern _Atomic bool vs_real_is_ready;
+
+/* True once vs_real is filled with all REQ rows. Acquire. */
+static inline bool vs_real_ready(void)
+{
+	return atomic_load_explicit(&vs_real_is_ready, memory_order_acquire);
+}
+
+/*
+ * Fills vs_real from the image that holds `address` (an address that a look-up
+ * of the program returned), or, with NULL, from the libcuda already loaded in
+ * the process. Finds each row by its exact symbol and asks cuGetProcAddress
+ * for it too, since the two may return different addresses. Returns whether
+ * vs_real is ready. Any thread; blocks for another thread's binding; never
+ * loads a library.
+ */
+bool vs_real_bind(const void *address);
+
+/*
+ * Row number (enum vs_api) of the intercepted function at `address`, -1 when
+ * it is none of the bound image. Lock-free.
+ */
+int vs_real_row(const void *address);
+
+/*
+ * Resolves rows that could not be asked for before cuInit (cuGetProcAddress
+ * may answer more then). Called once, after the first cuInit that succeeded.
+ */
+void vs_real_complete(void);
+
+/* For unit tests: takes `functions` as the driver. */
+void vs_real_set(const struct vs_real *functions);
+
+/* "CUDA_ERROR_OUT_OF_MEMORY", or "unknown error". */
+const char *vs_real_error(CUresult result);
+
+#endif

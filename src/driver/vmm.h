@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * vmm: the pool's verbs over the driver's memory and event calls.
+ *
+ * Every function here is called by the pool without the pool's lock, except
+ * the three event verbs that say so. Each switches the calling thread to the
+ * relaxed capture mode around its driver calls (facts, section 5: then none of
+ * them harms a capture; cuCtxRecordEvent is the exception and belongs to
+ * pool/fence). Errors are the driver's, logged here once; outputs are set only
+ * on success; a failing verb has undone what it did.
+ */
+#ifndef VS_DRIVER_VMM_H
+#define VS_DRIVER_VMM_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define VS_MAX_DEVICES 64
+
+/* How memory of one device is made; constant after vs_vmm_probe. */
+struct vs_vmm_device {
+	CUdevice device;
+	size_t granularity; /* bytes, a power of two; 2 MiB on every card seen */
+	uint64_t total;	    /* bytes of device memory */
+	CUmemAllocationProp prop;
+	bool is_usable;	   /* the device and the driver have VMM */
+	bool has_context_events; /* cuCtxRecordEvent (driver 12.5) */
+	bool has_posix_fd; /* chunks can travel to another process */
+};
+
+/*
+ * Fills *out for `device`: false (one log line) where VMM is missing. Tries
+ * the property set POSIX FD + RDMA + decompression and drops what is refused.
+ */
+bool vs_vmm_probe(CUdevice device, struct vs_vmm_device *out);
+
+/* `size` bytes of address space, aligned to `alignment` (0: granularity). */
+CUresult vs_vmm_reserve(size_t size, size_t alignment, CUdeviceptr *base_out);
+CUresult vs_vmm_unreserve(CUdeviceptr base, size_t size);
+
+/* One handle of `size` bytes. OUT_OF_MEMORY is not logged. */
+CUresult vs_vmm_create(const struct vs_vmm_device *d, size_t size,
+		       CUmemGenericAllocationHandle *handle_out);
+CUresult vs_vmm_release(CUmemGenericAllocationHandle handle);
+
+/* Maps a whole handle; inaccessible until vs_vmm_allow. */
+CUresult vs_vmm_map(CUdeviceptr at, size_t size,
+		    CUmemGenericAllocationHandle handle);
+CUresult vs_vmm_unmap(CUdeviceptr at, size_t size);
+
+/*
+ * Read-write access for `owner` and the devices whose bit is set in `peers`
+ * over a range that is wholly mapped.
+ */
+CUresult vs_vmm_allow(CUdeviceptr at, size_t size, CUdevice owner,
+		      uint64_t peers);
+
+/* Events of `ctx`, without timing. Pushes and pops the context if needed. */
+CUresult vs_vmm_event_create(CUcontext ctx, CUevent *event_out);
+void vs_vmm_event_destroy(CUevent event);
+/* NOT_READY is not an error. May run under the pool's lock. */
+CUresult vs_vmm_event_query(CUevent event);
+CUresult vs_vmm_event_wait(CUevent event);
+/* All work submitted to the context. */
+CUresult vs_vmm_ctx_wait(CUcontext ctx);
+
+/* Relaxed capture mode for this thread; nests. */
+void vs_vmm_relax(CUstreamCaptureMode *saved_out);
+void vs_vmm_unrelax(CUstreamCaptureMode saved);
+
+/* Monotonic nanoseconds (replaced in unit tests and in replay). */
+extern uint64_t (*vs_vmm_clock)(void);
+
+#endif

@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pool: serves allocations of one device. The face of the room: hooks and
+ * report include this file and no other of the room, except fence.h (captures).
+ *
+ * One struct vs_pool a device, made at the first allocation there and never
+ * unmade (except in a forked child, which forgets all). Words used throughout:
+ *
+ *   granularity  2 MiB, what the driver maps in
+ *   reservation  the address space of a device's arena, terabytes
+ *   chunk        one physical handle; mapped whole or not at all
+ *   range        a stretch of heap address space: live, pending, idle or hole
+ *   slab         a range cut into objects of one class, for up to 1 MiB
+ *   marker       an event over all work of a context, recorded after frees
+ *   pending      freed, its marker not yet seen complete
+ *   idle         free to be handed out
+ *
+ * Lock order: context table > pool.grow > pool.lock > fence.record. No driver
+ * call is made under pool.lock except event calls; pool.grow may be held over
+ * driver calls that do not wait for the GPU.
+ */
+#ifndef VS_POOL_POOL_H
+#define VS_POOL_POOL_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/stat.h"
+
+/* "Not for the pool: call the real driver." No CUresult has this value. */
+#define VS_PASS ((CUresult)-1)
+
+/* What a live allocation is; filled by vs_pool_find. */
+struct vs_span {
+	CUdeviceptr base;
+	size_t size;	/* bytes the program asked for */
+	uint64_t id;	/* new for each allocation of the process, from 1 */
+	CUcontext ctx;	/* current when it was made */
+	CUdevice device;
+};
+
+/*
+ * Serves `size` bytes of the current context's device. CUDA_SUCCESS; VS_PASS
+ * for whatever cannot succeed (0 bytes, no context, no VMM, absurd size): the
+ * real function then words the error; CUDA_ERROR_OUT_OF_MEMORY after the whole
+ * ladder, the real cuMemAlloc included. Any thread. May wait for the GPU only
+ * when the alternative is growing past what the program needs.
+ */
+CUresult vs_pool_alloc(size_t size, CUdeviceptr *out);
+
+/*
+ * Frees an allocation by its base. VS_PASS for every other pointer (0,
+ * foreign, interior, freed), and the real function words the answer. Never
+ * waits for the GPU, except in mode sync.
+ */
+CUresult vs_pool_free(CUdeviceptr p);
+
+/* The live allocation that `p` points into. Lock-free. */
+bool vs_pool_find(CUdeviceptr p, struct vs_span *span_out);
+/* `p` lies in an arena, allocated or not. Lock-free. */
+bool vs_pool_is_inside(CUdeviceptr p);
+
+/* The block will not be used again after its free: wait, unmap, release. */
+void vs_pool_pin(CUdeviceptr p);
+
+/*
+ * Idle and pending bytes of the current context's device, for cuMemGetInfo;
+ * 0 without a pool. *limit_out: knob MEMORY_LIMIT in bytes, 0: none.
+ */
+uint64_t vs_pool_reclaimable(uint64_t *limit_out, uint64_t *held_out);
+
+/*
+ * Gives idle memory of every device back so that another allocating call can
+ * be repeated; waits for pending memory first if that alone can bring bytes.
+ * Returns the bytes released.
+ */
+uint64_t vs_pool_relieve(void);
+
+/* Gives all idle memory back; polls, never waits. Returns bytes released. */
+uint64_t vs_pool_trim(void);
+/* Decay: idle memory above the threshold unused for DECAY_MS goes back. */
+void vs_pool_tick(void);
+/* The program has just waited for the GPU (decay 0 acts here). Cheap. */
+void vs_pool_synchronized(void);
+
+/* A context was seen (created or retained). */
+void vs_pool_ctx_born(CUcontext ctx, CUdevice device);
+/*
+ * The context is about to be destroyed or reset (`ctx` NULL: the primary one
+ * of `device`): waits until it is idle, takes back what it owned, forgets its
+ * markers. Call before the driver's own function.
+ */
+void vs_pool_ctx_dying(CUcontext ctx, CUdevice device);
+
+/* Peer access of `ctx` to memory of context `peer` was switched. */
+CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled);
+
+/* In a forked child: forgets everything, frees nothing. */
+void vs_pool_forked(void);
+
+/* Number of pools; stats of pool `i`. Async-signal-safe. */
+int vs_pool_count(void);
+const struct vs_stats *vs_pool_stats(int i, CUdevice *device_out);
+/* Brings gauges that are kept per thread up to date. Async-signal-safe. */
+void vs_pool_refresh(int i);
+
+#endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * signal: the statistics signal (its handler writes the dump itself) and the
+ * trim signal (its handler posts to the service thread).
+ *
+ * Installed when the program first initialises CUDA, only over SIG_DFL: a
+ * signal that is ignored or owned stays so, with one warning.
+ */
+#ifndef VS_REPORT_SIGNAL_H
+#define VS_REPORT_SIGNAL_H
+
+/* After the first cuInit that succeeded; further calls do nothing. */
+void vs_signal_install(void);
+
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * trace: VMMSHIM_TRACE: every allocation and free of the program, as lines
+ * `a ID SIZE T_US THREAD` and `f ID T_US THREAD` (input of `./dev replay`).
+ *
+ * Threads append to rings of their own without a system call; the service
+ * thread writes them out, in time order. A full ring is written by its thread.
+ */
+#ifndef VS_REPORT_TRACE_H
+#define VS_REPORT_TRACE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+extern bool vs_trace_is_on; /* constant after vs_trace_init */
+
+void vs_trace_init(void);
+/* `id`: the span's id; call right after the allocation, right before the free. */
+void vs_trace_alloc(uint64_t id, size_t size);
+void vs_trace_free(uint64_t id);
+/* Writes what is waiting (service thread, exit). */
+void vs_trace_flush(void);
+void vs_trace_forked(void);
+
+#endif
