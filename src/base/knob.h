@@ -77,6 +77,9 @@ struct vs_knob_row {
 };
 bool vs_knob_row(size_t i, struct vs_knob_row *row_out);
 
+/* Digits: the rank that the launcher gave this process, "0" without one. */
+const char *vs_knob_rank(void);
+
 /*
  * Whether the knobs EXCLUDE and ONLY leave a program of this name (the last
  * part of its path) to the shim.

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <unistd.h>
+
+#include "base/fmt.h"
+
+/* Longest line with its newline; more is cut. */
+#define LINE_MAX_BYTES 1024
+
+int vs_log_level = VS_LOG_WARN;
+
+static const char *const level_names[] = {"none", "error", "warn", "info",
+					  "debug"};
+
+/* Lines asked for so far, by level; debug is not counted. */
+static _Atomic unsigned n_lines[VS_LOG_DEBUG];
+
+static struct vs_fmt start_line(enum vs_log_level level, char *line,
+				size_t size)
+{
+	/* one byte is kept for the newline */
+	struct vs_fmt f = vs_fmt_start(line, size - 1);
+
+	vs_fmt_f(&f, "vmmshim[%d] %s: ", (int)getpid(), level_names[level]);
+	return f;
+}
+
+static void end_line(struct vs_fmt *f)
+{
+	/* an argument with a newline in it must not look like a second line */
+	for (size_t i = 0; i < f->len; i++)
+		if ((unsigned char)f->text[i] < ' ' || f->text[i] == 0x7f)
+			f->text[i] = '?';
+	f->size++;
+	vs_fmt_char(f, '\n');
+	vs_fmt_write(f, STDERR_FILENO);
+}
+
+static bool is_capped(enum vs_log_level level)
+{
+	char line[LINE_MAX_BYTES];
+	struct vs_fmt f;
+	unsigned n;
+
+	if (level >= VS_LOG_DEBUG)
+		return false;
+	/* stops counting, so that it never wraps */
+	if (atomic_load_explicit(&n_lines[level], memory_order_relaxed) >
+	    VS_LOG_MAX)
+		return true;
+	n = atomic_fetch_add_explicit(&n_lines[level], 1, memory_order_relaxed);
+	if (n < VS_LOG_MAX)
+		return false;
+	if (n == VS_LOG_MAX) {
+		f = start_line(level, line, sizeof(line));
+		vs_fmt_f(&f, "%d lines of this level written, more are not",
+			 VS_LOG_MAX);
+		end_line(&f);
+	}
+	return true;
+}
+
+void vs_log(enum vs_log_level level, const char *format, ...)
+{
+	char line[LINE_MAX_BYTES];
+	struct vs_fmt f;
+	va_list args;
+
+	if (level <= VS_LOG_NONE || level > VS_LOG_DEBUG || !vs_log_on(level) ||
+	    is_capped(level))
+		return;
+	f = start_line(level, line, sizeof(line));
+	va_start(args, format);
+	vs_fmt_v(&f, format, args);
+	va_end(args);
+	end_line(&f);
+}
