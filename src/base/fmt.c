@@ -351,12 +351,12 @@ static bool write_all(const char *text, size_t len, int fd)
  * A reader that went away is no reason to kill a program that itself wrote
  * nothing there, so SIGPIPE is kept from it.
  */
-void vs_fmt_write(const struct vs_fmt *f, int fd)
+bool vs_fmt_write(const struct vs_fmt *f, int fd)
 {
 	const struct timespec now = {0};
 	sigset_t pipe_only, saved, pending;
 	int saved_errno = errno;
-	bool was_pending;
+	bool was_pending, is_written;
 
 	sigemptyset(&pipe_only);
 	sigaddset(&pipe_only, SIGPIPE);
@@ -364,10 +364,12 @@ void vs_fmt_write(const struct vs_fmt *f, int fd)
 	sigemptyset(&pending);
 	sigpending(&pending);
 	was_pending = sigismember(&pending, SIGPIPE) == 1;
-	if (!write_all(f->text, f->len, fd) && errno == EPIPE && !was_pending)
+	is_written = write_all(f->text, f->len, fd);
+	if (!is_written && errno == EPIPE && !was_pending)
 		while (sigtimedwait(&pipe_only, NULL, &now) < 0 &&
 		       errno == EINTR)
 			;
 	pthread_sigmask(SIG_SETMASK, &saved, NULL);
 	errno = saved_errno;
+	return is_written;
 }

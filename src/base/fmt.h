@@ -7,6 +7,7 @@
 #define VS_BASE_FMT_H
 
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -28,16 +29,25 @@ void vs_fmt_hex(struct vs_fmt *f, uint64_t v); /* 0x1f */
 void vs_fmt_bytes(struct vs_fmt *f, uint64_t bytes);
 /* For people: 812 ns, 1.2 us, 3.4 ms, 5.6 s. */
 void vs_fmt_ns(struct vs_fmt *f, uint64_t ns);
-/* s with the quotes, backslashes and controls escaped as JSON wants. */
+/*
+ * The inside of a JSON string: quotes, backslashes and controls of s escaped,
+ * U+FFFD for what is not UTF-8.
+ */
 void vs_fmt_json(struct vs_fmt *f, const char *s);
 /* Pads with spaces up to column `width`. */
 void vs_fmt_pad(struct vs_fmt *f, size_t width);
-/* printf's %s %d %i %u %x %p %c %% with l, ll and z; others stand as written. */
+/*
+ * printf's %s %d %i %u %x %p %c %% with l, ll and z, without width or flags.
+ * Anything else, and all behind it, stands as written.
+ */
 void vs_fmt_v(struct vs_fmt *f, const char *format, va_list args);
 void vs_fmt_f(struct vs_fmt *f, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* Writes the whole text to fd, again after EINTR and short writes. */
-void vs_fmt_write(const struct vs_fmt *f, int fd);
+/*
+ * Writes the whole text to fd, again after EINTR and short writes; false when
+ * that fails. Keeps errno, raises no SIGPIPE.
+ */
+bool vs_fmt_write(const struct vs_fmt *f, int fd);
 
 #endif

@@ -336,6 +336,14 @@ void vs_knob_init(void)
 	pthread_once(&once, read_environment);
 }
 
+bool vs_knob_wants_help(void)
+{
+	if (!getenv(PREFIX "HELP"))
+		return false;
+	vs_knob_init();
+	return vs_knobs.help;
+}
+
 bool vs_knob_row(size_t i, struct vs_knob_row *row_out)
 {
 	if (i >= N_ROWS)

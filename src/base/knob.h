@@ -29,7 +29,7 @@ enum vs_format { VS_FORMAT_TEXT, VS_FORMAT_JSON };
 
 /* A number of bytes, or a share of the device's memory. */
 struct vs_size {
-	uint64_t value;  /* bytes, or percent */
+	uint64_t value;	 /* bytes, or percent */
 	bool is_percent; /* value is 0..100 */
 };
 
@@ -62,6 +62,12 @@ enum vs_knob_source { VS_FROM_DEFAULT, VS_FROM_ENV, VS_FROM_REJECTED };
 
 /* Reads the environment; further calls do nothing. Warns, never fails. */
 void vs_knob_init(void);
+
+/*
+ * Whether HELP is set; reads the rest of the environment only if it is. May
+ * be called before anything else.
+ */
+bool vs_knob_wants_help(void);
 
 /*
  * For the dump, the help and the man page: row `i` of knobs.def, false when

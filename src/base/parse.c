@@ -235,3 +235,17 @@ bool vs_parse_signal(const char *text, int *number_out)
 		}
 	return parse_realtime(text, number_out);
 }
+
+void vs_parse_signal_name(int number, struct vs_fmt *f)
+{
+	if (number >= SIGRTMIN) {
+		vs_fmt_f(f, "SIGRTMIN+%d", number - SIGRTMIN);
+		return;
+	}
+	for (size_t i = 0; i < sizeof(signals) / sizeof(signals[0]); i++)
+		if (signals[i].number == number) {
+			vs_fmt_f(f, "SIG%s", signals[i].name);
+			return;
+		}
+	vs_fmt_f(f, "signal %d", number);
+}

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/fmt.h"
 #include "base/knob.h"
 
 bool vs_parse_u64(const char *text, uint64_t *value_out);
@@ -22,6 +23,8 @@ bool vs_parse_bool(const char *text, bool *value_out);
  * that cannot be caught, that reports a fault or that libc keeps for itself.
  */
 bool vs_parse_signal(const char *text, int *number_out);
+/* "SIGUSR1", "SIGRTMIN+3" of a number that vs_parse_signal gave. */
+void vs_parse_signal_name(int number, struct vs_fmt *f);
 /* Index of the word in "a|b|c". */
 bool vs_parse_word(const char *text, const char *words, int *index_out);
 

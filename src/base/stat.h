@@ -24,20 +24,20 @@ struct vs_stats {
 #undef STAT
 };
 
-#define vs_stat_add(stats, name, n) \
+#define vs_stat_add(stats, name, n)                                            \
 	atomic_fetch_add_explicit(&(stats)->name, (n), memory_order_relaxed)
-#define vs_stat_get(stats, name) \
+#define vs_stat_get(stats, name)                                               \
 	atomic_load_explicit(&(stats)->name, memory_order_relaxed)
 
 /* Sets a gauge and lifts its high-water mark; one writer at a time. */
-static inline void vs_stat_level(_Atomic uint64_t *gauge, _Atomic uint64_t *high,
-				 uint64_t level)
+static inline void vs_stat_level(_Atomic uint64_t *gauge,
+				 _Atomic uint64_t *high, uint64_t level)
 {
 	atomic_store_explicit(gauge, level, memory_order_relaxed);
 	if (level > atomic_load_explicit(high, memory_order_relaxed))
 		atomic_store_explicit(high, level, memory_order_relaxed);
 }
-#define vs_stat_set(stats, name, level) \
+#define vs_stat_set(stats, name, level)                                        \
 	vs_stat_level(&(stats)->name, &(stats)->name##_high, (level))
 
 /* Row `i` of stats.def as values read from `stats`; false past the end. */

@@ -13,10 +13,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
-extern bool vs_trace_is_on; /* constant after vs_trace_init */
+extern bool vs_trace_is_on; /* false again only in a forked child */
 
+/*
+ * Opens the file of knob TRACE; after the first cuInit that succeeded. Further
+ * calls do nothing.
+ */
 void vs_trace_init(void);
-/* `id`: the span's id; call right after the allocation, right before the free. */
+/* `id`: the span's id; call right after the allocation, right before the free.
+ */
 void vs_trace_alloc(uint64_t id, size_t size);
 void vs_trace_free(uint64_t id);
 /* Writes what is waiting (service thread, exit). */

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT */
+#include "report/dump.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fmt.h"
+#include "base/knob.h"
+#include "base/log.h"
+#include "pool/pool.h"
+#include "report/emit.h"
+#include "report/path.h"
+
+/* How long a dump waits for another thread's. */
+#define BUSY_MS 200
+
+/* Written by vs_dump_init, constant afterwards. */
+static _Atomic pid_t owner; /* the process that dumps; 0: none yet */
+static char path[PATH_MAX]; /* STATS_FILE resolved, "" for stderr */
+static char program[64];
+static char mode[8];
+static char host[HOST_NAME_MAX + 1];
+static uint64_t started_ns;
+
+static _Atomic pid_t writer; /* the thread inside a dump; 0: none */
+static atomic_flag has_warned = ATOMIC_FLAG_INIT;
+
+static uint64_t clock_ns(clockid_t clock)
+{
+	struct timespec t = {0};
+
+	clock_gettime(clock, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void copy(char *to, size_t size, const char *from)
+{
+	struct vs_fmt f = vs_fmt_start(to, size);
+
+	vs_fmt_str(&f, from);
+}
+
+/* Word `index` of "a|b|c". */
+static void copy_word(char *to, size_t size, const char *words, int index)
+{
+	struct vs_fmt f = vs_fmt_start(to, size);
+
+	for (; *words && index >= 0; words++) {
+		if (*words == '|')
+			index--;
+		else if (index == 0)
+			vs_fmt_char(&f, *words);
+	}
+}
+
+void vs_dump_init(void)
+{
+	const char *pattern;
+
+	if (atomic_load(&owner) == getpid())
+		return;
+	vs_knob_init();
+	pattern = vs_knobs.stats_file;
+	started_ns = clock_ns(CLOCK_MONOTONIC);
+	copy(program, sizeof(program), program_invocation_short_name);
+	copy_word(mode, sizeof(mode), VS_WORDS_mode, vs_knobs.mode);
+	if (gethostname(host, sizeof(host) - 1))
+		host[0] = '\0';
+	path[0] = '\0';
+	if (pattern && *pattern && !vs_path_expand(pattern, path, sizeof(path)))
+		vs_warn("VMMSHIM_STATS_FILE: the name is too long, "
+			"statistics go to stderr");
+	atomic_store(&writer, 0);
+	atomic_store(&owner, getpid());
+}
+
+/*
+ * False when this thread is in a dump already (the signal came in the middle
+ * of it) or another thread's does not end.
+ */
+static bool enter(void)
+{
+	const struct timespec tick = {.tv_nsec = 1000000};
+	pid_t self = (pid_t)syscall(SYS_gettid);
+
+	for (int i = 0; i < BUSY_MS; i++) {
+		pid_t nobody = 0;
+
+		if (atomic_compare_exchange_strong(&writer, &nobody, self))
+			return true;
+		if (nobody == self)
+			return false;
+		nanosleep(&tick, NULL);
+	}
+	return false;
+}
+
+static void leave(void)
+{
+	atomic_store(&writer, 0);
+}
+
+/*
+ * STATS_FILE, -1 where stderr is meant. O_NONBLOCK: a pipe that nobody reads
+ * must not hold a signal handler.
+ */
+static int open_file(void)
+{
+	int fd;
+
+	if (!path[0])
+		return -1;
+	fd = open(path,
+		  O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY |
+			  O_NONBLOCK,
+		  0644);
+	if (fd < 0 && !atomic_flag_test_and_set(&has_warned))
+		vs_warn("VMMSHIM_STATS_FILE: cannot write %s (%s), "
+			"statistics go to stderr",
+			path, vs_path_why(errno));
+	return fd;
+}
+
+void vs_dump_write(const char *why)
+{
+	int saved_errno = errno;
+	struct vs_dump_head head;
+	int fd;
+
+	if (atomic_load(&owner) != getpid() || !enter())
+		goto out;
+	for (int i = 0; i < vs_pool_count(); i++)
+		vs_pool_refresh(i);
+	head = (struct vs_dump_head){
+		.why = why,
+		.program = program,
+		.host = host,
+		.mode = mode,
+		.pid = getpid(),
+		.uptime_ns = clock_ns(CLOCK_MONOTONIC) - started_ns,
+		.time_s = clock_ns(CLOCK_REALTIME) / 1000000000,
+	};
+	fd = open_file();
+	if (vs_knobs.stats_format == VS_FORMAT_JSON)
+		vs_emit_json(&head, fd < 0 ? STDERR_FILENO : fd);
+	else
+		vs_emit_text(&head, fd < 0 ? STDERR_FILENO : fd);
+	if (fd >= 0)
+		close(fd);
+	leave();
+out:
+	errno = saved_errno;
+}
+
+/* Host-side numbers only: the driver may be gone. */
+static void __attribute__((destructor)) at_exit(void)
+{
+	if (vs_knobs.stats_at_exit)
+		vs_dump_write("exit");
+}

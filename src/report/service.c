@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: MIT */
+#include "report/service.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/knob.h"
+#include "base/log.h"
+#include "base/stat.h"
+#include "driver/vmm.h"
+#include "pool/pool.h"
+#include "report/trace.h"
+
+/* Room for the driver's own calls; only what is used is ever touched. */
+#define STACK_BYTES (256 * 1024)
+#define TRACE_MS 100
+#define PERIOD_MIN_MS 50
+#define PERIOD_MAX_MS 1000
+/* Longest that the end of the process waits for a trim under way. */
+#define EXIT_WAIT_MS 20
+
+/* Bits of `requests`, the word the thread sleeps on. */
+enum { TRIM = 1, WAKE = 2, STOP = 4 };
+
+enum life { NOT_STARTED, RUNNING, FAILED, GONE };
+
+static _Atomic uint32_t requests;
+static _Atomic int life;
+static _Atomic bool is_dozing; /* about to sleep, or asleep, without a timer */
+static _Atomic bool is_busy;   /* inside the pool */
+
+static void futex_wake(void)
+{
+	syscall(SYS_futex, &requests, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
+}
+
+/* Sleeps until a request, at most `ms` (0: no timer). */
+static void futex_sleep(uint64_t ms)
+{
+	struct timespec t = {.tv_sec = (time_t)(ms / 1000),
+			     .tv_nsec = (long)(ms % 1000) * 1000000};
+
+	syscall(SYS_futex, &requests, FUTEX_WAIT_PRIVATE, 0, ms ? &t : NULL,
+		NULL, 0);
+}
+
+/* Async-signal-safe: one atomic and one futex call. */
+static void post(uint32_t request)
+{
+	atomic_fetch_or(&requests, request);
+	futex_wake();
+}
+
+static uint64_t period_ms(void)
+{
+	uint64_t ms = vs_knobs.decay_ms / 4;
+
+	if (ms < PERIOD_MIN_MS)
+		return PERIOD_MIN_MS;
+	return ms > PERIOD_MAX_MS ? PERIOD_MAX_MS : ms;
+}
+
+/*
+ * What the pools hold and served, as one number: while it stays the same
+ * nobody used them. *is_pending_out: some memory waits for its marker.
+ */
+static uint64_t fingerprint(bool *is_pending_out)
+{
+	uint64_t sum = 0;
+	int n = vs_pool_count();
+
+	*is_pending_out = false;
+	for (int i = 0; i < n; i++) {
+		CUdevice device;
+		const struct vs_stats *stats = vs_pool_stats(i, &device);
+		struct vs_stat_row row;
+
+		vs_pool_refresh(i);
+		/* polls and time go on by themselves; levels and hits do not */
+		for (size_t r = 0; vs_stat_row(stats, r, &row); r++)
+			if (row.is_gauge)
+				sum = sum * 31 + row.value;
+		sum = sum * 31 + vs_stat_get(stats, small_hit);
+		sum = sum * 31 + vs_stat_get(stats, large_hit);
+		if (vs_stat_get(stats, pending))
+			*is_pending_out = true;
+	}
+	return sum;
+}
+
+/* One round of work. */
+static void serve(uint32_t request)
+{
+	atomic_store(&is_busy, true);
+	/* the end of the process sets STOP first, then looks at is_busy */
+	if (!(atomic_load(&requests) & STOP)) {
+		if (request & TRIM)
+			vs_pool_trim();
+		vs_pool_tick();
+		vs_trace_flush();
+	}
+	atomic_store(&is_busy, false);
+}
+
+/*
+ * How long to sleep after a round. When the pools did not change for longer
+ * than DECAY_MS there is nothing left to decay, and the thread sleeps until it
+ * is woken. It first dozes for one period more: is_dozing is long seen by
+ * every thread then, and what they did before they saw it is seen here. That
+ * keeps vs_service_wake to one plain load.
+ */
+static uint64_t sleep_ms(uint64_t *quiet_ms)
+{
+	static uint64_t last;
+	uint64_t period = vs_trace_is_on ? TRACE_MS : period_ms();
+	bool is_pending;
+	uint64_t now = fingerprint(&is_pending);
+
+	if (now != last || is_pending) {
+		last = now;
+		*quiet_ms = 0;
+		atomic_store(&is_dozing, false);
+		return period;
+	}
+	*quiet_ms += period;
+	if (vs_trace_is_on || *quiet_ms < vs_knobs.decay_ms + 2 * period)
+		return period;
+	if (!atomic_exchange(&is_dozing, true))
+		return period;
+	return 0;
+}
+
+static void *run(void *unused)
+{
+	CUstreamCaptureMode saved;
+	uint64_t quiet_ms = 0;
+
+	pthread_setname_np(pthread_self(), "vmmshim");
+	vs_vmm_relax(&saved);
+	for (;;) {
+		uint32_t request = atomic_exchange(&requests, 0);
+
+		if (request & STOP) {
+			/* seen by whoever asks later, too */
+			atomic_fetch_or(&requests, STOP);
+			return unused;
+		}
+		if (request)
+			quiet_ms = 0;
+		serve(request);
+		futex_sleep(sleep_ms(&quiet_ms));
+	}
+}
+
+/*
+ * Runs before the exit handlers of CUDA, which were registered earlier: no
+ * driver call of this thread may meet a driver that is shutting down.
+ */
+static void at_exit(void)
+{
+	const struct timespec tick = {.tv_nsec = 1000000};
+
+	post(STOP);
+	for (int i = 0; i < EXIT_WAIT_MS && atomic_load(&is_busy); i++)
+		nanosleep(&tick, NULL);
+}
+
+static int create(pthread_t *thread_out, size_t stack_bytes)
+{
+	pthread_attr_t attributes;
+	int error = pthread_attr_init(&attributes);
+
+	if (error)
+		return error;
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	if (stack_bytes)
+		pthread_attr_setstacksize(&attributes, stack_bytes);
+	error = pthread_create(thread_out, &attributes, run, NULL);
+	pthread_attr_destroy(&attributes);
+	return error;
+}
+
+void vs_service_start(void)
+{
+	int not_started = NOT_STARTED;
+	sigset_t all, saved;
+	pthread_t thread;
+	int error;
+
+	if (atomic_load_explicit(&life, memory_order_relaxed) != NOT_STARTED ||
+	    !atomic_compare_exchange_strong(&life, &not_started, RUNNING))
+		return;
+	/* the new thread inherits the mask: no signal ever lands there */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &saved);
+	error = create(&thread, STACK_BYTES);
+	/* a program with much thread-local memory needs a larger stack */
+	if (error == EINVAL)
+		error = create(&thread, 0);
+	pthread_sigmask(SIG_SETMASK, &saved, NULL);
+	if (error) {
+		atomic_store(&life, FAILED);
+		vs_warn("cannot start the service thread (%s): idle memory "
+			"goes back only when it is needed elsewhere",
+			error == EAGAIN ? "no more threads" : "no memory");
+		return;
+	}
+	atexit(at_exit);
+}
+
+void vs_service_post_trim(void)
+{
+	switch (atomic_load(&life)) {
+	case RUNNING:
+		post(TRIM);
+		break;
+	case FAILED:
+		/* the next vs_service_wake does it */
+		atomic_fetch_or(&requests, TRIM);
+		atomic_store(&is_dozing, true);
+		break;
+	default:
+		break;
+	}
+}
+
+void vs_service_wake(void)
+{
+	if (!atomic_load_explicit(&is_dozing, memory_order_relaxed) ||
+	    !atomic_exchange(&is_dozing, false))
+		return;
+	if (atomic_load(&life) == RUNNING)
+		post(WAKE);
+	else if (atomic_exchange(&requests, 0) & TRIM)
+		vs_pool_trim();
+}
+
+void vs_service_forked(void)
+{
+	atomic_store(&life, GONE);
+	atomic_store(&requests, 0);
+	atomic_store(&is_dozing, false);
+	atomic_store(&is_busy, false);
+}
