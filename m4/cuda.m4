@@ -9,6 +9,8 @@ AC_ARG_WITH([cuda],
 	[AS_HELP_STRING([--with-cuda=DIR], [CUDA Toolkit (DIR/include/cuda.h)])],
 	[], [with_cuda=])
 AC_PATH_PROG([vs_nvcc_path], [nvcc])
+AS_IF([test -n "$with_cuda" && test ! -f "$with_cuda/include/cuda.h"],
+	[AC_MSG_ERROR([no $with_cuda/include/cuda.h])])
 vs_cuda=
 for vs_dir in "$with_cuda" "$CUDA_HOME" /usr/local/cuda \
     "${vs_nvcc_path%/bin/nvcc}"; do
@@ -18,7 +20,24 @@ done
 AS_IF([test -z "$vs_cuda"],
 	[AC_MSG_ERROR([no CUDA headers: give --with-cuda=DIR with DIR/include/cuda.h])])
 AC_MSG_NOTICE([CUDA headers: $vs_cuda/include])
-CUDA_CPPFLAGS="-isystem $vs_cuda/include"
+# /usr/include is searched anyway, and must keep its place in the order.
+CUDA_CPPFLAGS=
+AS_IF([test "$vs_cuda" != /usr],
+	[CUDA_CPPFLAGS="-isystem $vs_cuda/include"])
+vs_saved_CPPFLAGS=$CPPFLAGS
+CPPFLAGS="$CPPFLAGS $CUDA_CPPFLAGS"
+AC_MSG_CHECKING([for CUDA headers of 12.5 or newer])
+AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[
+#include <cuda_runtime_api.h>
+#include <cuda.h>
+#if CUDA_VERSION < 12050
+#error too old
+#endif
+]], [])],
+	[AC_MSG_RESULT([yes])],
+	[AC_MSG_RESULT([no])
+	AC_MSG_ERROR([CUDA headers in $vs_cuda/include are older than 12.5 or incomplete])])
+CPPFLAGS=$vs_saved_CPPFLAGS
 NVCC=
 AS_IF([test -x "$vs_cuda/bin/nvcc"], [NVCC="$vs_cuda/bin/nvcc"],
 	[test -n "$vs_nvcc_path"], [NVCC="$vs_nvcc_path"])

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * victim_async: memory of cuMemAlloc freed by cuMemFreeAsync and the reverse,
+ * and managed memory beside them.
+ */
+#include "victim_link.h"
+
+#define SIZE (MiB + 100)
+
+int main(void)
+{
+	CUstream stream;
+	CUdeviceptr p, q, managed;
+	bool is_good = true;
+
+	victim_start(0);
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuMemAllocManaged(&managed, SIZE, CU_MEM_ATTACH_GLOBAL));
+	TRY(cuMemsetD8(managed, 9, SIZE));
+	for (int i = 0; i < 60; i++) {
+		p = victim_alloc(SIZE);
+		TRY(cuMemAllocAsync(&q, SIZE, stream));
+		TRY(cuMemsetD8Async(p, (unsigned char)i, SIZE, stream));
+		TRY(cuMemcpyDtoDAsync(q, p, SIZE, stream));
+		sim_client_note_free((void *)(uintptr_t)p);
+		TRY(cuMemFreeAsync(p, stream));
+		TRY(cuStreamSynchronize(stream));
+		is_good = is_good && victim_is_filled(q, SIZE, i);
+		TRY(cuMemFree(q));
+	}
+	printf("data %s\n", is_good ? "good" : "bad");
+	printf("free twice: %s\n", victim_name(cuMemFreeAsync(p, stream)));
+	printf("managed: %d\n", victim_is_filled(managed, SIZE, 9));
+	TRY(cuMemFree(managed));
+	TRY(cuStreamDestroy(stream));
+	return 0;
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * victim_capture: a stream is captured in each mode while a second thread
+ * allocates and frees; the graph must be whole and give the right data.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "victim_link.h"
+
+#define SIZE (3 * MiB)
+
+static CUcontext ctx;
+static atomic_bool is_open, is_done;
+static atomic_int n_rounds;
+
+/* The global mode forbids unsafe calls to every thread that does not opt out.
+ */
+static void *other(void *arg)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+
+	(void)arg;
+	TRY(cuCtxSetCurrent(ctx));
+	TRY(cuThreadExchangeStreamCaptureMode(&mode));
+	for (size_t i = 1; !is_done; i++) {
+		CUdeviceptr p = victim_alloc(i % 40 * 100 * KiB + 1);
+
+		victim_free(p);
+		if (is_open)
+			n_rounds++;
+	}
+	return NULL;
+}
+
+/* Time for the second thread to do what might spoil the capture. */
+static void let_other_work(void)
+{
+	n_rounds = 0;
+	is_open = true;
+	while (n_rounds < 60)
+		sched_yield();
+	is_open = false;
+}
+
+static void capture(const char *name, CUstreamCaptureMode mode)
+{
+	CUdeviceptr a = victim_alloc(SIZE), b = victim_alloc(SIZE), extra = 0;
+	CUstream stream;
+	CUgraph graph = NULL;
+	CUgraphExec exec;
+	size_t n_nodes = 0;
+	CUresult result;
+
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuMemsetD8(a, 0, SIZE));
+	TRY(cuMemsetD8(b, 0, SIZE));
+	TRY(cuCtxSynchronize());
+	TRY(cuStreamBeginCapture(stream, mode));
+	TRY(cuMemsetD8Async(a, 5, SIZE, stream));
+	let_other_work();
+	if (mode == CU_STREAM_CAPTURE_MODE_RELAXED) {
+		extra = victim_alloc(SIZE); /* allowed in this mode alone */
+		victim_free(victim_alloc(2 * SIZE));
+	}
+	TRY(cuMemcpyDtoDAsync(b, a, SIZE, stream));
+	let_other_work();
+	result = cuStreamEndCapture(stream, &graph);
+	printf("%s: %s", name, victim_name(result));
+	if (result == CUDA_SUCCESS) {
+		TRY(cuGraphGetNodes(graph, NULL, &n_nodes));
+		TRY(cuGraphInstantiate(&exec, graph, 0));
+		for (int i = 0; i < 3; i++) {
+			TRY(cuMemsetD8(b, 0, SIZE));
+			TRY(cuGraphLaunch(exec, stream));
+			TRY(cuStreamSynchronize(stream));
+			printf(" %d", victim_is_filled(b, SIZE, 5));
+		}
+		TRY(cuGraphExecDestroy(exec));
+		TRY(cuGraphDestroy(graph));
+	}
+	printf(", %zu nodes\n", n_nodes);
+	if (extra)
+		victim_free(extra);
+	victim_free(a);
+	victim_free(b);
+	TRY(cuStreamDestroy(stream));
+}
+
+int main(void)
+{
+	pthread_t thread;
+
+	ctx = victim_start(0);
+	CHECK(pthread_create(&thread, NULL, other, NULL) == 0);
+	for (int i = 0; i < 3; i++) {
+		capture("global", CU_STREAM_CAPTURE_MODE_GLOBAL);
+		capture("thread local", CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+		capture("relaxed", CU_STREAM_CAPTURE_MODE_RELAXED);
+	}
+	is_done = true;
+	CHECK(pthread_join(thread, NULL) == 0);
+	return 0;
+}

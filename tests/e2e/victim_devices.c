@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * victim_devices: memory of several devices, copied between them by plain and
+ * by peer copies, before and after peer access is enabled. One device: says so.
+ */
+#include "victim_link.h"
+
+#define SIZE (2 * MiB + 4096)
+
+static CUcontext ctx[2];
+static CUdeviceptr block[2];
+
+static void copy_both_ways(const char *when)
+{
+	CUdeviceptr third;
+
+	for (int from = 0; from < 2; from++) {
+		int to = 1 - from;
+
+		for (int here = 0; here < 2; here++) {
+			TRY(cuCtxSetCurrent(ctx[here]));
+			TRY(cuMemsetD8(block[from], (unsigned char)(40 + from),
+				       SIZE));
+			TRY(cuMemsetD8(block[to], 0, SIZE));
+			TRY(cuCtxSynchronize());
+			TRY(cuMemcpyDtoD(block[to], block[from], SIZE));
+			TRY(cuCtxSynchronize());
+			printf("%s: %d to %d on %d: %d\n", when, from, to, here,
+			       victim_is_filled(block[to], SIZE, 40 + from));
+			TRY(cuMemcpyPeer(block[from], ctx[from], block[to],
+					 ctx[to], SIZE));
+			TRY(cuCtxSynchronize());
+		}
+	}
+	/* memory that is born after peers were enabled */
+	TRY(cuCtxSetCurrent(ctx[0]));
+	third = victim_alloc(SIZE);
+	TRY(cuMemcpy(third, block[1], SIZE));
+	TRY(cuCtxSynchronize());
+	printf("%s: new block: %d\n", when, victim_is_filled(third, SIZE, 41));
+	victim_free(third);
+}
+
+int main(void)
+{
+	int n = 0, can = 0;
+	size_t free_bytes, total[2];
+
+	TRY(cuInit(0));
+	TRY(cuDeviceGetCount(&n));
+	if (n < 2) {
+		printf("one device\n");
+		return 0;
+	}
+	for (int i = 0; i < 2; i++) {
+		ctx[i] = victim_start(i);
+		block[i] = victim_alloc(SIZE);
+		TRY(cuMemGetInfo(&free_bytes, &total[i]));
+	}
+	copy_both_ways("no peers");
+	TRY(cuDeviceCanAccessPeer(&can, 0, 1));
+	printf("peers: %d\n", can);
+	if (can) {
+		TRY(cuCtxSetCurrent(ctx[0]));
+		TRY(cuCtxEnablePeerAccess(ctx[1], 0));
+		printf("enable twice: %s\n",
+		       victim_name(cuCtxEnablePeerAccess(ctx[1], 0)));
+		TRY(cuCtxSetCurrent(ctx[1]));
+		TRY(cuCtxEnablePeerAccess(ctx[0], 0));
+		copy_both_ways("peers");
+		TRY(cuCtxDisablePeerAccess(ctx[0]));
+		copy_both_ways("one way");
+	}
+	for (int i = 0; i < 2; i++) {
+		TRY(cuCtxSetCurrent(ctx[1 - i])); /* the other one: legal */
+		victim_free(block[i]);
+	}
+	return 0;
+}

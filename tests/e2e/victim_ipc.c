@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * victim_ipc: hands memory to a second process by legacy IPC handles; the
+ * second process checks, changes and closes it.
+ */
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "victim_link.h"
+
+struct message {
+	CUipcMemHandle handle;
+	size_t size;
+	int byte;
+};
+
+static void put(int fd, const void *data, size_t size)
+{
+	CHECK(write(fd, data, size) == (ssize_t)size);
+}
+
+static bool get(int fd, void *data, size_t size)
+{
+	size_t n = 0;
+	ssize_t got;
+
+	while (n < size) {
+		got = read(fd, (char *)data + n, size - n);
+		if (got <= 0)
+			return false;
+		n += (size_t)got;
+	}
+	return true;
+}
+
+/* Reads from stdin, answers on stdout's twin. */
+static int second(int in, int out)
+{
+	struct message m;
+	CUdeviceptr p;
+	int answer;
+
+	victim_start(0);
+	while (get(in, &m, sizeof(m))) {
+		TRY(cuIpcOpenMemHandle(&p, m.handle,
+				       CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+		answer = victim_is_filled(p, m.size, m.byte);
+		TRY(cuMemsetD8(p, (unsigned char)(m.byte + 1), m.size));
+		TRY(cuCtxSynchronize());
+		TRY(cuIpcCloseMemHandle(p));
+		put(out, &answer, sizeof(answer));
+	}
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	static const size_t sizes[] = {100, 70 * KiB, 2 * MiB, 33 * MiB};
+	int to[2], from[2], status, answer;
+	CUipcMemHandle again;
+	struct message m;
+	CUdeviceptr p, opened;
+	pid_t pid;
+
+	if (argc == 3)
+		return second(atoi(argv[1]), atoi(argv[2]));
+	CHECK(pipe(to) == 0 && pipe(from) == 0);
+	pid = fork();
+	if (pid == 0) {
+		char in[16], out[16];
+
+		close(to[1]);
+		close(from[0]);
+		snprintf(in, sizeof(in), "%d", to[0]);
+		snprintf(out, sizeof(out), "%d", from[1]);
+		execl("/proc/self/exe", argv[0], in, out, (char *)NULL);
+		_exit(127);
+	}
+	close(to[0]);
+	close(from[1]);
+	victim_start(0);
+	for (int i = 0; i < 12; i++) {
+		memset(&m, 0, sizeof(m));
+		m.size = sizes[i % 4];
+		m.byte = i + 1;
+		p = victim_alloc(m.size);
+		TRY(cuMemsetD8(p, (unsigned char)m.byte, m.size));
+		TRY(cuCtxSynchronize());
+		TRY(cuIpcGetMemHandle(&m.handle, p));
+		TRY(cuIpcGetMemHandle(&again, p + m.size / 2));
+		printf("%zu bytes: same handle %d,", m.size,
+		       memcmp(&again, &m.handle, sizeof(again)) == 0);
+		if (i == 0)
+			printf(" open here: %s,",
+			       victim_name(cuIpcOpenMemHandle(&opened, m.handle,
+							      1)));
+		put(to[1], &m, sizeof(m));
+		CHECK(get(from[0], &answer, sizeof(answer)));
+		printf(" there %d, here %d\n", answer,
+		       victim_is_filled(p, m.size, m.byte + 1));
+		victim_free(p);
+	}
+	close(to[1]);
+	CHECK(waitpid(pid, &status, 0) == pid);
+	printf("second process: %d\n", status);
+	return 0;
+}

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * victim_link: for the victims that are linked against the driver (-lcuda).
+ */
+#ifndef VICTIM_LINK_H
+#define VICTIM_LINK_H
+
+#include "victim.h"
+
+/* Makes device `ordinal` current by its primary context, as cudart does. */
+static inline CUcontext victim_start(int ordinal)
+{
+	CUdevice device;
+	CUcontext ctx;
+
+	TRY(cuInit(0));
+	TRY(cuDeviceGet(&device, ordinal));
+	TRY(cuDevicePrimaryCtxRetain(&ctx, device));
+	TRY(cuCtxSetCurrent(ctx));
+	return ctx;
+}
+
+static inline CUdeviceptr victim_alloc(size_t size)
+{
+	CUdeviceptr p = 0;
+
+	TRY(cuMemAlloc(&p, size));
+	sim_client_note_alloc((void *)(uintptr_t)p, size);
+	return p;
+}
+
+static inline void victim_free(CUdeviceptr p)
+{
+	sim_client_note_free((void *)(uintptr_t)p);
+	TRY(cuMemFree(p));
+}
+
+/* Whether all bytes of a device range are `byte`; reads through the host. */
+static inline bool victim_is_filled(CUdeviceptr p, size_t size, int byte)
+{
+	unsigned char *host = malloc(size);
+	bool is_filled = true;
+
+	CHECK(host);
+	TRY(cuMemcpyDtoH(host, p, size));
+	for (size_t i = 0; i < size && is_filled; i++)
+		is_filled = host[i] == (unsigned char)byte;
+	free(host);
+	return is_filled;
+}
+
+/* Code and name of a result, for printing. */
+static inline const char *victim_name(CUresult result)
+{
+	const char *name = "?";
+
+	if (result == CUDA_SUCCESS)
+		return "CUDA_SUCCESS";
+	cuGetErrorName(result, &name);
+	return name;
+}
+
+#endif

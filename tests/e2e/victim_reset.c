@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * victim_reset: contexts are reset and destroyed with memory live, and the
+ * program goes on.
+ */
+#include "victim_link.h"
+
+static void fill(const char *what)
+{
+	CUdeviceptr small = victim_alloc(1000), large = victim_alloc(9 * MiB);
+
+	TRY(cuMemsetD8(small, 1, 1000));
+	TRY(cuMemsetD8(large, 2, 9 * MiB));
+	printf("%s: %d %d\n", what, victim_is_filled(small, 1000, 1),
+	       victim_is_filled(large, 9 * MiB, 2));
+	victim_free(small);
+	victim_free(large);
+}
+
+int main(void)
+{
+	CUcontext ctx = victim_start(0), second;
+	CUdeviceptr p = victim_alloc(4 * MiB), q;
+	CUdevice device;
+	size_t before, after, total;
+
+	TRY(cuDeviceGet(&device, 0));
+	fill("first");
+
+	sim_client_note_free((void *)(uintptr_t)p);
+	TRY(cuDevicePrimaryCtxReset(device));
+	printf("free after reset: %s\n", victim_name(cuMemFree(p)));
+	TRY(cuDevicePrimaryCtxRetain(&ctx, device));
+	TRY(cuCtxSetCurrent(ctx));
+	fill("after reset");
+	TRY(cuMemGetInfo(&before, &total));
+
+#if CUDA_VERSION >= 13000
+	TRY(cuCtxCreate(&second, NULL, 0, device));
+#else
+	TRY(cuCtxCreate(&second, 0, device));
+#endif
+	p = victim_alloc(6 * MiB);
+	q = victim_alloc(700);
+	fill("second context");
+	sim_client_note_free((void *)(uintptr_t)p);
+	sim_client_note_free((void *)(uintptr_t)q);
+	TRY(cuCtxDestroy(second));
+
+	TRY(cuCtxSetCurrent(ctx));
+	printf("free after destroy: %s, %s\n", victim_name(cuMemFree(p)),
+	       victim_name(cuMemFree(q)));
+	TRY(cuMemGetInfo(&after, &total));
+	printf("memory came back: %d\n", after + 2 * MiB >= before);
+	fill("at the end");
+	TRY(cuDevicePrimaryCtxRelease(device));
+	return 0;
+}

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * knobdoc: prints knobs.def and stats.def for documents and scripts, so that a
+ * name, a default and its explanation stand once, in the table.
+ *   knobdoc man FILE.in   FILE.in with the lines @KNOBS@ and @STATS@ replaced
+ *   knobdoc markdown      the table of knobs as in README.md
+ *   knobdoc options       "--decay-ms VMMSHIM_DECAY_MS" a line (vmmshim-run)
+ *   knobdoc names         "VMMSHIM_DECAY_MS" a line
+ *   knobdoc stats         "reserved" a line
+ */
+#include <ctype.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/knob.h"
+
+struct knob {
+	const char *field, *name, *type, *fallback, *help, *words;
+};
+
+/* The words of a CHOICE, else what its type allows. */
+#define WORDS_SIZE "size"
+#define WORDS_MS "milliseconds"
+#define WORDS_COUNT "number"
+#define WORDS_BOOL "0|1"
+#define WORDS_SIGNAL "signal|none"
+#define WORDS_LEVEL "none|error|warn|info|debug"
+#define WORDS_TEXT "text"
+#define WORDS_CHOICE(words) VS_WORDS_##words
+
+static const struct knob knobs[] = {
+#define KNOB(field, name, type, fallback, min, max, help)                      \
+	{#field, name, #type, fallback, help, WORDS_##type},
+#include "knobs.def"
+#undef KNOB
+};
+
+static const struct {
+	const char *name, *kind, *unit, *help;
+} stats[] = {
+#define STAT(name, kind, unit, help) {#name, #kind, #unit, help},
+#include "stats.def"
+#undef STAT
+};
+
+#define COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+static const char *variable(const struct knob *k)
+{
+	static char text[80];
+
+	snprintf(text, sizeof(text), "VMMSHIM%s%s", *k->name ? "_" : "",
+		 k->name);
+	return text;
+}
+
+/* Roff: a leading dot or quote would be a request, a backslash an escape. */
+static void roff(const char *s)
+{
+	if (*s == '.' || *s == '\'')
+		fputs("\\&", stdout);
+	for (; *s; s++)
+		if (*s == '\\')
+			fputs("\\e", stdout);
+		else if (*s == '-')
+			fputs("\\-", stdout);
+		else
+			putchar(*s);
+}
+
+static void man_knobs(void)
+{
+	for (size_t i = 0; i < COUNT(knobs); i++) {
+		const struct knob *k = &knobs[i];
+
+		fputs(".TP\n\\fB", stdout);
+		roff(variable(k));
+		fputs("\\fR=\\fI", stdout);
+		roff(k->words);
+		printf("\\fR\n");
+		roff(k->help);
+		printf(".\n");
+		if (*k->fallback) {
+			fputs("Default: \\fB", stdout);
+			roff(k->fallback);
+			printf("\\fR.\n");
+		}
+	}
+}
+
+static void man_stats(void)
+{
+	for (size_t i = 0; i < COUNT(stats); i++) {
+		int gauge = strcmp(stats[i].kind, "GAUGE") == 0;
+
+		fputs(".TP\n.B ", stdout);
+		roff(stats[i].name);
+		printf("\n");
+		roff(stats[i].help);
+		if (strcmp(stats[i].unit, "BYTES") == 0)
+			fputs(gauge ? " (bytes, with high\\-water mark)"
+				    : " (bytes)",
+			      stdout);
+		else if (strcmp(stats[i].unit, "NS") == 0)
+			fputs(" (nanoseconds)", stdout);
+		else if (gauge)
+			fputs(" (with high\\-water mark)", stdout);
+		printf(".\n");
+	}
+}
+
+static int man(const char *path)
+{
+	char line[4096];
+	FILE *in = fopen(path, "r");
+
+	if (!in) {
+		perror(path);
+		return 1;
+	}
+	while (fgets(line, sizeof(line), in)) {
+		if (strcmp(line, "@KNOBS@\n") == 0)
+			man_knobs();
+		else if (strcmp(line, "@STATS@\n") == 0)
+			man_stats();
+		else
+			fputs(line, stdout);
+	}
+	fclose(in);
+	return 0;
+}
+
+static void markdown(void)
+{
+	printf("| variable | default | values | what it does |\n"
+	       "| --- | --- | --- | --- |\n");
+	for (size_t i = 0; i < COUNT(knobs); i++) {
+		printf("| `%s` | %s%s%s | ", variable(&knobs[i]),
+		       *knobs[i].fallback ? "`" : "",
+		       *knobs[i].fallback ? knobs[i].fallback : "-",
+		       *knobs[i].fallback ? "`" : "");
+		for (const char *s = knobs[i].words; *s; s++)
+			printf(*s == '|' ? ", " : "%c", *s);
+		printf(" | %s |\n", knobs[i].help);
+	}
+}
+
+static void options(void)
+{
+	for (size_t i = 0; i < COUNT(knobs); i++) {
+		printf("--");
+		for (const char *s = knobs[i].field; *s; s++)
+			putchar(*s == '_' ? '-' : *s);
+		printf(" %s %s\n", variable(&knobs[i]),
+		       strcmp(knobs[i].type, "BOOL") == 0 ? "1" : "");
+	}
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "";
+
+	if (strcmp(what, "man") == 0 && argc == 3)
+		return man(argv[2]);
+	if (strcmp(what, "markdown") == 0)
+		markdown();
+	else if (strcmp(what, "options") == 0)
+		options();
+	else if (strcmp(what, "names") == 0)
+		for (size_t i = 0; i < COUNT(knobs); i++)
+			printf("%s\n", variable(&knobs[i]));
+	else if (strcmp(what, "stats") == 0)
+		for (size_t i = 0; i < COUNT(stats); i++)
+			printf("%s\n", stats[i].name);
+	else {
+		fprintf(stderr, "usage: knobdoc man FILE.in | markdown | "
+				"options | names | stats\n");
+		return 2;
+	}
+	return 0;
+}
