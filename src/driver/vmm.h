@@ -2,12 +2,12 @@
  *
  * vmm: the pool's verbs over the driver's memory and event calls.
  *
- * Every function here is called by the pool without the pool's lock, except
- * the three event verbs that say so. Each switches the calling thread to the
- * relaxed capture mode around its driver calls (facts, section 5: then none of
- * them harms a capture; cuCtxRecordEvent is the exception and belongs to
- * pool/fence). Errors are the driver's, logged here once; outputs are set only
- * on success; a failing verb has undone what it did.
+ * Called by the pool without the pool's lock, except the event verbs. None of
+ * the memory calls harms a capture (facts, section 5); around event calls the
+ * caller relaxes the thread's capture mode (vs_vmm_relax), except around
+ * cuCtxRecordEvent, which kills captures in any mode and belongs to pool/fence.
+ * Errors are the driver's, logged here once; outputs are set only on success; a
+ * failing verb has undone what it did.
  */
 #ifndef VS_DRIVER_VMM_H
 #define VS_DRIVER_VMM_H
@@ -72,5 +72,7 @@ void vs_vmm_unrelax(CUstreamCaptureMode saved);
 
 /* Monotonic nanoseconds (replaced in unit tests and in replay). */
 extern uint64_t (*vs_vmm_clock)(void);
+/* A pause in a wait, longer in later rounds (replaced likewise). */
+extern void (*vs_vmm_pause)(unsigned round);
 
 #endif

@@ -2,15 +2,106 @@
  *
  * fence: knows when freed memory may be used again, and keeps out of captures.
  *
+ * A free is tagged with the current epoch. A marker ends the epoch: it is an
+ * event in each context that can reach the pool's memory, recorded after the
+ * epoch number was raised, so it covers all work submitted before any free
+ * with that tag or an earlier one. When the host has seen the oldest marker
+ * complete, all memory with its epoch or an earlier one is free to be used.
+ *
  * cuCtxRecordEvent kills every capture of its context, in any mode (facts,
  * section 5), so captures are counted process-wide, and a marker is recorded
  * only at count 0, with begins shut out meanwhile (a reader-writer lock).
+ *
+ * Note [Tag and record]: a free does fence, then load epoch; a record does
+ * store epoch + 1, then fence, then cuCtxRecordEvent. If the free still reads
+ * the old number, its fence comes first in the order of all fences, hence the
+ * work submitted before it is visible to the driver when the event is
+ * recorded. No lock is shared between the two.
  */
 #ifndef VS_POOL_FENCE_H
 #define VS_POOL_FENCE_H
 
 #include <cuda.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
+
+#include "base/stat.h"
+#include "pool/ctx.h"
+
+/* Markers in flight; when all are, recording waits for a poll. */
+#define VS_MARKERS 128
+
+struct vs_marker {
+	uint64_t epoch;		 /* all frees up to this tag are covered */
+	struct vs_event *events; /* not yet seen complete */
+};
+
+struct vs_fence {
+	_Atomic uint64_t epoch; /* tag for frees made now; from 1 */
+	_Atomic uint64_t done;	/* tags up to this one are complete */
+	_Atomic bool is_broken; /* a marker ended in an error: no more reuse */
+	pthread_mutex_t lock;	/* all below; leaf, but for ctx's lock */
+	struct vs_marker ring[VS_MARKERS];
+	unsigned head, tail;	 /* oldest, next free; tail - head in flight */
+	struct vs_event *spare;	 /* events to use again */
+	_Atomic uint64_t slow;	 /* a wait for this epoch ran out of time */
+	_Atomic uint64_t *reach; /* devices whose contexts reach the memory */
+	struct vs_stats *stats;
+	bool has_context_events; /* constant */
+	bool is_ordered;	 /* constant: knob REUSE=ordered */
+};
+
+void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
+		   _Atomic uint64_t *reach, bool has_context_events,
+		   bool is_ordered);
+
+/* The tag for a block whose free happens now. See Note [Tag and record]. */
+static inline uint64_t vs_fence_tag(struct vs_fence *f)
+{
+	atomic_thread_fence(memory_order_seq_cst);
+	return atomic_load_explicit(&f->epoch, memory_order_relaxed);
+}
+
+static inline bool vs_fence_is_done(struct vs_fence *f, uint64_t tag)
+{
+	return tag <= atomic_load_explicit(&f->done, memory_order_acquire);
+}
+
+/*
+ * Ends the current epoch with a marker, if no capture is open and no error
+ * stands in the way; returns whether it did. Never waits. May run under the
+ * pool's lock.
+ */
+bool vs_fence_record(struct vs_fence *f);
+/*
+ * Looks at the markers in flight, oldest first, up to the first that is not
+ * complete. Returns whether `done` moved. May run under the pool's lock.
+ */
+bool vs_fence_poll(struct vs_fence *f);
+/*
+ * Waits until the oldest marker in flight is done, at most `patience_ns`
+ * (UINT64_MAX: as long as it takes), no lock held. False if there is none,
+ * time is up, or a wait for this very marker ran out of time before.
+ *
+ * Note [Patience]: markers are recorded late, so one may cover work that was
+ * submitted after the free, even a kernel that runs until the host writes a
+ * flag after this very call. The driver's cuMemAlloc would not have waited. So
+ * a wait that only saves memory is short, and not repeated for one marker.
+ */
+bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns);
+/* Records if `tag` has no marker yet and waits until it is done. */
+bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns);
+
+/* Drops the events of a context that is idle and about to die. */
+void vs_fence_forget(struct vs_fence *f, struct vs_ctx *ctx);
+
+/*
+ * No context is left that could have work: everything freed is complete, and
+ * an earlier error died with its context.
+ */
+void vs_fence_reset(struct vs_fence *f);
 
 /*
  * Around each cuStreamBeginCapture*: before takes the lock, after gives it
@@ -19,9 +110,10 @@
  */
 void vs_capture_before_begin(void);
 void vs_capture_after_begin(CUstream stream, bool is_per_thread, bool is_begun);
-/* After cuStreamEndCapture or cuStreamDestroy: is the stream still capturing? */
+/* After a cuStreamEndCapture that ended one, or cuStreamDestroy. */
 void vs_capture_ended(CUstream stream, bool is_per_thread);
 /* Captures open in the process. */
 int vs_capture_count(void);
+void vs_capture_forked(void);
 
 #endif

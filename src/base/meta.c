@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: MIT */
+#include "base/meta.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum {
+	SMALLEST_SHIFT = 6,	/* 64 bytes: a cache line */
+	N_SHIFTS = 24,		/* up to 512 MiB from the lists */
+	STEP = 1 << 20,		/* taken from mmap at a time */
+};
+
+struct free_item {
+	struct free_item *next;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct free_item *lists[N_SHIFTS]; /* lock */
+static char *step, *step_end;		  /* lock; the step being cut */
+
+static unsigned shift_of(size_t size)
+{
+	unsigned shift = SMALLEST_SHIFT;
+
+	while (((size_t)1 << shift) < size)
+		shift++;
+	return shift;
+}
+
+void *vs_meta_table(size_t size)
+{
+	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+/* A fresh piece of 1 << shift bytes; lock held. */
+static void *cut(unsigned shift)
+{
+	size_t size = (size_t)1 << shift;
+	char *p;
+
+	if (size >= STEP)
+		return vs_meta_table(size);
+	if ((size_t)(step_end - step) < size) {
+		p = vs_meta_table(STEP);
+		if (!p)
+			return NULL;
+		step = p;
+		step_end = p + STEP;
+	}
+	p = step;
+	step += size;
+	return p;
+}
+
+void *vs_meta_alloc(size_t size)
+{
+	unsigned shift = shift_of(size);
+	struct free_item *item;
+
+	if (shift - SMALLEST_SHIFT >= N_SHIFTS)
+		return NULL;
+	pthread_mutex_lock(&lock);
+	item = lists[shift - SMALLEST_SHIFT];
+	if (item)
+		lists[shift - SMALLEST_SHIFT] = item->next;
+	else
+		item = cut(shift);
+	pthread_mutex_unlock(&lock);
+	if (item)
+		memset(item, 0, size);
+	return item;
+}
+
+void vs_meta_free(void *p, size_t size)
+{
+	unsigned shift = shift_of(size);
+	struct free_item *item = p;
+
+	if (!p)
+		return;
+	pthread_mutex_lock(&lock);
+	item->next = lists[shift - SMALLEST_SHIFT];
+	lists[shift - SMALLEST_SHIFT] = item;
+	pthread_mutex_unlock(&lock);
+}
+
+void vs_meta_forked(void)
+{
+	pthread_mutex_init(&lock, NULL);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * meta: host memory for the shim's own structures.
+ *
+ * The shim never calls the program's malloc: an allocation may be made from
+ * anywhere, also from inside a malloc of the program's own. Memory comes from
+ * mmap in large steps and goes to free lists by power of two; it is type-
+ * stable (never unmapped), so a reader without a lock sees old contents at
+ * worst. Any thread; one short lock inside, the last in the lock order.
+ */
+#ifndef VS_BASE_META_H
+#define VS_BASE_META_H
+
+#include <stddef.h>
+
+/* Zeroed memory, aligned to 64 bytes; NULL when mmap fails. */
+void *vs_meta_alloc(size_t size) __attribute__((malloc));
+/* Gives it back; `size` as asked for. NULL is ignored. */
+void vs_meta_free(void *p, size_t size);
+
+/*
+ * Address space for a table of `size` bytes that reads as zero and takes
+ * memory only where it is written. NULL when mmap fails.
+ */
+void *vs_meta_table(size_t size);
+
+/* In a forked child: the lock may have been held by a thread that is gone. */
+void vs_meta_forked(void);
+
+#endif

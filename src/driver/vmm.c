@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: MIT */
+#include "driver/vmm.h"
+
+#include <sched.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "driver/real.h"
+
+static uint64_t monotonic_ns(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+/* Most waits end within some microseconds. */
+static void pause_a_while(unsigned round)
+{
+	struct timespec ts = {.tv_nsec = 20000};
+
+	if (round < 100)
+		sched_yield();
+	else
+		nanosleep(&ts, NULL);
+}
+
+uint64_t (*vs_vmm_clock)(void) = monotonic_ns;
+void (*vs_vmm_pause)(unsigned round) = pause_a_while;
+
+void vs_vmm_relax(CUstreamCaptureMode *saved_out)
+{
+	*saved_out = CU_STREAM_CAPTURE_MODE_RELAXED;
+	vs_real.cuThreadExchangeStreamCaptureMode(saved_out);
+}
+
+void vs_vmm_unrelax(CUstreamCaptureMode saved)
+{
+	if (saved != CU_STREAM_CAPTURE_MODE_RELAXED)
+		vs_real.cuThreadExchangeStreamCaptureMode(&saved);
+}
+
+/* Logs a failed call once, here where it is first known. */
+static CUresult checked(CUresult result, const char *call)
+{
+	if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED)
+		vs_warn("%s failed: %s", call, vs_real_error(result));
+	return result;
+}
+
+static int attribute(CUdevice device, CUdevice_attribute which)
+{
+	int value = 0;
+
+	if (vs_real.cuDeviceGetAttribute(&value, which, device) != CUDA_SUCCESS)
+		return 0;
+	return value;
+}
+
+/* Tries to create one granule with the properties in *d. */
+static bool accepts(struct vs_vmm_device *d)
+{
+	CUmemGenericAllocationHandle handle;
+	size_t granularity;
+
+	if (vs_real.cuMemGetAllocationGranularity(
+		    &granularity, &d->prop,
+		    CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS ||
+	    granularity == 0 || (granularity & (granularity - 1)) != 0)
+		return false;
+	d->granularity = granularity;
+	if (vs_real.cuMemCreate(&handle, granularity, &d->prop, 0) !=
+	    CUDA_SUCCESS)
+		return false;
+	vs_real.cuMemRelease(handle);
+	return true;
+}
+
+static void wish_properties(struct vs_vmm_device *d)
+{
+	memset(&d->prop, 0, sizeof(d->prop));
+	d->prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+	d->prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	d->prop.location.id = d->device;
+	if (attribute(
+		    d->device,
+		    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
+		d->prop.requestedHandleTypes =
+			CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+	if (attribute(d->device,
+		      CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED))
+		d->prop.allocFlags.gpuDirectRDMACapable = 1;
+#if CUDA_VERSION >= 12080
+	if (attribute(d->device,
+		      CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK))
+		d->prop.allocFlags.usage |= CU_MEM_CREATE_USAGE_HW_DECOMPRESS;
+#endif
+}
+
+bool vs_vmm_probe(CUdevice device, struct vs_vmm_device *d)
+{
+	CUstreamCaptureMode saved;
+	size_t total = 0;
+	int version = 0;
+
+	memset(d, 0, sizeof(*d));
+	d->device = device;
+	vs_real.cuDriverGetVersion(&version);
+	d->has_context_events = version >= 12050 && vs_real.cuCtxRecordEvent;
+	vs_real.cuDeviceTotalMem_v2(&total, device);
+	d->total = total;
+	if (!attribute(
+		    device,
+		    CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)) {
+		vs_info("device %d has no virtual memory management: its "
+			"allocations stay the driver's",
+			device);
+		return false;
+	}
+	vs_vmm_relax(&saved);
+	wish_properties(d);
+	d->is_usable = accepts(d);
+	if (!d->is_usable) {
+		d->prop.allocFlags.usage = 0;
+		d->is_usable = accepts(d);
+	}
+	if (!d->is_usable) {
+		d->prop.allocFlags.gpuDirectRDMACapable = 0;
+		d->is_usable = accepts(d);
+	}
+	if (!d->is_usable) {
+		d->prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
+		d->is_usable = accepts(d);
+	}
+	vs_vmm_unrelax(saved);
+	d->has_posix_fd = d->prop.requestedHandleTypes != 0;
+	if (!d->is_usable)
+		vs_info("device %d refuses every kind of physical chunk: its "
+			"allocations stay the driver's",
+			device);
+	return d->is_usable;
+}
+
+CUresult vs_vmm_reserve(size_t size, size_t alignment, CUdeviceptr *base_out)
+{
+	CUstreamCaptureMode saved;
+	CUresult r;
+
+	vs_vmm_relax(&saved);
+	r = vs_real.cuMemAddressReserve(base_out, size, alignment, 0, 0);
+	vs_vmm_unrelax(saved);
+	return r; /* the caller tries smaller sizes: not worth a line */
+}
+
+CUresult vs_vmm_unreserve(CUdeviceptr base, size_t size)
+{
+	return checked(vs_real.cuMemAddressFree(base, size),
+		       "cuMemAddressFree");
+}
+
+CUresult vs_vmm_create(const struct vs_vmm_device *d, size_t size,
+		       CUmemGenericAllocationHandle *handle_out)
+{
+	CUmemGenericAllocationHandle handle;
+	CUresult r = vs_real.cuMemCreate(&handle, size, &d->prop, 0);
+
+	if (r == CUDA_SUCCESS)
+		*handle_out = handle;
+	else if (r != CUDA_ERROR_OUT_OF_MEMORY)
+		checked(r, "cuMemCreate");
+	return r;
+}
+
+CUresult vs_vmm_release(CUmemGenericAllocationHandle handle)
+{
+	return checked(vs_real.cuMemRelease(handle), "cuMemRelease");
+}
+
+CUresult vs_vmm_map(CUdeviceptr at, size_t size,
+		    CUmemGenericAllocationHandle handle)
+{
+	return checked(vs_real.cuMemMap(at, size, 0, handle, 0), "cuMemMap");
+}
+
+CUresult vs_vmm_unmap(CUdeviceptr at, size_t size)
+{
+	return checked(vs_real.cuMemUnmap(at, size), "cuMemUnmap");
+}
+
+CUresult vs_vmm_allow(CUdeviceptr at, size_t size, CUdevice owner,
+		      uint64_t peers)
+{
+	CUmemAccessDesc access[VS_MAX_DEVICES];
+	size_t n = 0;
+
+	memset(access, 0, sizeof(access));
+	for (int d = 0; d < VS_MAX_DEVICES; d++) {
+		if (d != owner && !(peers >> d & 1))
+			continue;
+		access[n].location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+		access[n].location.id = d;
+		access[n].flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+		n++;
+	}
+	return checked(vs_real.cuMemSetAccess(at, size, access, n),
+		       "cuMemSetAccess");
+}
+
+CUresult vs_vmm_event_create(CUcontext ctx, CUevent *event_out)
+{
+	CUcontext current = NULL, popped;
+	CUevent event;
+	CUresult r;
+	bool is_pushed;
+
+	vs_real.cuCtxGetCurrent(&current);
+	is_pushed = current != ctx;
+	if (is_pushed) {
+		r = vs_real.cuCtxPushCurrent_v2(ctx);
+		if (r != CUDA_SUCCESS)
+			return checked(r, "cuCtxPushCurrent");
+	}
+	r = vs_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+	if (is_pushed)
+		vs_real.cuCtxPopCurrent_v2(&popped);
+	if (r == CUDA_SUCCESS)
+		*event_out = event;
+	return checked(r, "cuEventCreate");
+}
+
+void vs_vmm_event_destroy(CUevent event)
+{
+	vs_real.cuEventDestroy_v2(event);
+}
+
+CUresult vs_vmm_event_query(CUevent event)
+{
+	return vs_real.cuEventQuery(event);
+}
+
+CUresult vs_vmm_event_wait(CUevent event)
+{
+	CUstreamCaptureMode saved;
+	CUresult r;
+
+	vs_vmm_relax(&saved);
+	r = vs_real.cuEventSynchronize(event);
+	vs_vmm_unrelax(saved);
+	return r;
+}
+
+CUresult vs_vmm_ctx_wait(CUcontext ctx)
+{
+	CUcontext current = NULL, popped;
+	CUstreamCaptureMode saved;
+	CUresult r;
+	bool is_pushed;
+
+	vs_real.cuCtxGetCurrent(&current);
+	is_pushed = current != ctx;
+	if (is_pushed) {
+		r = vs_real.cuCtxPushCurrent_v2(ctx);
+		if (r != CUDA_SUCCESS)
+			return r;
+	}
+	vs_vmm_relax(&saved);
+	r = vs_real.cuCtxSynchronize();
+	vs_vmm_unrelax(saved);
+	if (is_pushed)
+		vs_real.cuCtxPopCurrent_v2(&popped);
+	return r;
+}

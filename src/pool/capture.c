@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/capture.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "pool/fence.h"
+
+/* A capture's origin stream. A per-thread stream has one name in all threads. */
+struct capture {
+	struct capture *next;
+	CUstream stream;
+	long thread; /* of a per-thread stream, else 0 */
+};
+
+static pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct capture *open_captures; /* lock */
+static _Atomic int count;	      /* written under lock */
+
+static struct capture name_of(CUstream stream, bool is_per_thread)
+{
+	struct capture c = {.stream = stream};
+
+	if (stream == CU_STREAM_PER_THREAD || (!stream && is_per_thread)) {
+		c.stream = CU_STREAM_PER_THREAD;
+		c.thread = syscall(SYS_gettid);
+	}
+	return c;
+}
+
+void vs_capture_before_begin(void)
+{
+	pthread_rwlock_wrlock(&gate);
+}
+
+void vs_capture_after_begin(CUstream stream, bool is_per_thread, bool is_begun)
+{
+	if (is_begun) {
+		struct capture *c = vs_meta_alloc(sizeof(*c));
+
+		pthread_mutex_lock(&lock);
+		if (c) {
+			*c = name_of(stream, is_per_thread);
+			c->next = open_captures;
+			open_captures = c;
+		}
+		/* without memory the count stays up for good: safe, not thrifty */
+		atomic_fetch_add(&count, 1);
+		pthread_mutex_unlock(&lock);
+	}
+	pthread_rwlock_unlock(&gate);
+}
+
+void vs_capture_ended(CUstream stream, bool is_per_thread)
+{
+	struct capture wanted, **link, *c;
+
+	if (atomic_load_explicit(&count, memory_order_relaxed) == 0)
+		return;
+	wanted = name_of(stream, is_per_thread);
+	pthread_mutex_lock(&lock);
+	for (link = &open_captures; (c = *link); link = &c->next) {
+		if (c->stream == wanted.stream && c->thread == wanted.thread) {
+			*link = c->next;
+			vs_meta_free(c, sizeof(*c));
+			atomic_fetch_sub(&count, 1);
+			break;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+int vs_capture_count(void)
+{
+	return atomic_load_explicit(&count, memory_order_relaxed);
+}
+
+bool vs_capture_shut_out(void)
+{
+	if (vs_capture_count() > 0 || pthread_rwlock_tryrdlock(&gate) != 0)
+		return false;
+	if (vs_capture_count() == 0)
+		return true;
+	pthread_rwlock_unlock(&gate);
+	return false;
+}
+
+void vs_capture_let_in(void)
+{
+	pthread_rwlock_unlock(&gate);
+}
+
+void vs_capture_unseen(void)
+{
+	static _Atomic bool is_told;
+
+	if (!atomic_exchange(&is_told, true))
+		vs_warn("a stream capture began unseen by the shim and was "
+			"invalidated by a marker");
+}
+
+void vs_capture_forked(void)
+{
+	pthread_rwlock_init(&gate, NULL);
+	pthread_mutex_init(&lock, NULL);
+	open_captures = NULL;
+	atomic_store(&count, 0);
+}

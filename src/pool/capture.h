@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * capture: the fence's side of the captures (the hooks' side is in fence.h).
+ */
+#ifndef VS_POOL_CAPTURE_H
+#define VS_POOL_CAPTURE_H
+
+#include <stdbool.h>
+
+/*
+ * True when no capture is open; none can begin until vs_capture_let_in. False
+ * (nothing to undo) when one is open or just beginning.
+ */
+bool vs_capture_shut_out(void);
+void vs_capture_let_in(void);
+/* A marker met a capture that was never counted: log it, once. */
+void vs_capture_unseen(void);
+
+#endif

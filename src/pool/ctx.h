@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ctx: the program's contexts. VMM memory belongs to none, so the shim notes
+ * for each block which context it was allocated under, and records markers in
+ * each context that can reach a block.
+ *
+ * The table is keyed by handle and guarded by one mutex (first in the lock
+ * order). A struct vs_ctx is never freed: a dead one stays valid to look at,
+ * and a context that gets the same handle value later gets a new struct.
+ */
+#ifndef VS_POOL_CTX_H
+#define VS_POOL_CTX_H
+
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/uthash_meta.h"
+
+struct vs_pool;
+
+/* An event of one context, waiting in a marker or spare. */
+struct vs_event {
+	struct vs_event *next; /* fence.lock of the pool that uses it */
+	struct vs_ctx *ctx;
+	CUevent event;
+};
+
+struct vs_ctx {
+	UT_hash_handle hh;	/* table, by handle; table lock */
+	CUcontext handle;	/* constant */
+	CUdevice device;	/* constant */
+	struct vs_ctx *next;	/* all live contexts; table lock */
+	struct vs_slabs *slabs; /* pool/slab owns it; lock of the pool */
+	_Atomic bool is_dead;	/* destroyed or reset */
+};
+
+/*
+ * The struct of a live context, made if it is new; NULL when the driver does
+ * not know the context or memory is short.
+ */
+struct vs_ctx *vs_ctx_get(CUcontext handle);
+/* The same for a context whose device is known. */
+struct vs_ctx *vs_ctx_born(CUcontext handle, CUdevice device);
+/* Known live context of this handle; NULL if never seen. */
+struct vs_ctx *vs_ctx_peek(CUcontext handle);
+/* Takes the context out of the table and marks it dead. */
+void vs_ctx_bury(struct vs_ctx *ctx);
+
+/*
+ * Live contexts on the devices whose bit is set in `devices`: writes at most
+ * `max` of them, returns how many there are.
+ */
+int vs_ctx_list(uint64_t devices, struct vs_ctx **list, int max);
+
+void vs_ctx_forked(void);
+
+#endif

@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/fence.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "driver/real.h"
+#include "driver/vmm.h"
+#include "pool/capture.h"
+
+enum { MAX_CONTEXTS = 256 };
+
+void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
+		   _Atomic uint64_t *reach, bool has_context_events,
+		   bool is_ordered)
+{
+	memset(f, 0, sizeof(*f));
+	pthread_mutex_init(&f->lock, NULL);
+	atomic_store(&f->epoch, 1);
+	f->stats = stats;
+	f->reach = reach;
+	f->has_context_events = has_context_events;
+	f->is_ordered = is_ordered && has_context_events;
+}
+
+/* A driver call of a marker failed: the program's own calls will tell why. */
+static void break_fence(struct vs_fence *f, const char *call, CUresult r)
+{
+	if (r == CUDA_ERROR_DEINITIALIZED || atomic_exchange(&f->is_broken, true))
+		return;
+	vs_warn("%s failed: %s; allocations go to the driver from now on", call,
+		vs_real_error(r));
+}
+
+/* A spare event of the context, or a new one; f->lock held. */
+static struct vs_event *take_event(struct vs_fence *f, struct vs_ctx *ctx)
+{
+	struct vs_event **link, *e;
+
+	for (link = &f->spare; (e = *link); link = &e->next) {
+		if (e->ctx == ctx) {
+			*link = e->next;
+			return e;
+		}
+	}
+	e = vs_meta_alloc(sizeof(*e));
+	if (!e)
+		return NULL;
+	if (vs_vmm_event_create(ctx->handle, &e->event) != CUDA_SUCCESS) {
+		vs_meta_free(e, sizeof(*e));
+		return NULL;
+	}
+	e->ctx = ctx;
+	return e;
+}
+
+static void keep_events(struct vs_fence *f, struct vs_event *list)
+{
+	while (list) {
+		struct vs_event *next = list->next;
+
+		list->next = f->spare;
+		f->spare = list;
+		list = next;
+	}
+}
+
+/* One event in one context; f->lock held, captures shut out. */
+static bool record_in(struct vs_fence *f, struct vs_ctx *ctx,
+		      struct vs_event **list)
+{
+	struct vs_event *e = take_event(f, ctx);
+	CUresult r;
+
+	if (!e)
+		return false;
+	r = vs_real.cuCtxRecordEvent(ctx->handle, e->event);
+	if (r == CUDA_SUCCESS) {
+		e->next = *list;
+		*list = e;
+		return true;
+	}
+	e->next = NULL;
+	keep_events(f, e);
+	if (r == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
+	    r == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
+		vs_capture_unseen();
+	else
+		break_fence(f, "cuCtxRecordEvent", r);
+	return false;
+}
+
+/* Policy ordered: all later work of each context waits for the events. */
+static bool order_behind(struct vs_fence *f, struct vs_ctx **contexts, int n,
+			 struct vs_event *events)
+{
+	for (int i = 0; i < n; i++) {
+		for (struct vs_event *e = events; e; e = e->next) {
+			CUresult r = vs_real.cuCtxWaitEvent(
+				contexts[i]->handle, e->event);
+
+			if (r != CUDA_SUCCESS) {
+				break_fence(f, "cuCtxWaitEvent", r);
+				return false;
+			}
+		}
+	}
+	return true;
+}
+
+/* f->lock held, captures shut out. */
+static bool record_marker(struct vs_fence *f)
+{
+	struct vs_ctx *contexts[MAX_CONTEXTS];
+	struct vs_event *events = NULL;
+	uint64_t epoch = atomic_load_explicit(&f->epoch, memory_order_relaxed);
+	int n = vs_ctx_list(atomic_load(f->reach), contexts, MAX_CONTEXTS);
+	bool is_good = n <= MAX_CONTEXTS;
+
+	atomic_store_explicit(&f->epoch, epoch + 1, memory_order_relaxed);
+	atomic_thread_fence(memory_order_seq_cst);
+	if (f->has_context_events) {
+		for (int i = 0; is_good && i < n; i++)
+			is_good = record_in(f, contexts[i], &events);
+		if (is_good && f->is_ordered)
+			is_good = order_behind(f, contexts, n, events);
+	}
+	if (!is_good) {
+		keep_events(f, events);
+		return false;
+	}
+	vs_stat_add(f->stats, markers, 1);
+	if (f->is_ordered) {
+		keep_events(f, events);
+		f->head = f->tail; /* nothing older can be in flight */
+		atomic_store_explicit(&f->done, epoch, memory_order_release);
+		return true;
+	}
+	f->ring[f->tail % VS_MARKERS] =
+		(struct vs_marker){.epoch = epoch, .events = events};
+	f->tail++;
+	return true;
+}
+
+bool vs_fence_record(struct vs_fence *f)
+{
+	bool is_recorded = false;
+
+	if (atomic_load_explicit(&f->is_broken, memory_order_relaxed) ||
+	    !vs_capture_shut_out())
+		return false;
+	pthread_mutex_lock(&f->lock);
+	if (f->tail - f->head < VS_MARKERS)
+		is_recorded = record_marker(f);
+	pthread_mutex_unlock(&f->lock);
+	vs_capture_let_in();
+	return is_recorded;
+}
+
+/* Queries the events of one marker; true when none is left. f->lock held. */
+static bool marker_is_done(struct vs_fence *f, struct vs_marker *m)
+{
+	while (m->events) {
+		struct vs_event *e = m->events;
+		CUresult r = vs_vmm_event_query(e->event);
+
+		if (r == CUDA_ERROR_NOT_READY)
+			return false;
+		if (r != CUDA_SUCCESS) {
+			break_fence(f, "cuEventQuery", r);
+			return false;
+		}
+		m->events = e->next;
+		e->next = f->spare;
+		f->spare = e;
+	}
+	return true;
+}
+
+bool vs_fence_poll(struct vs_fence *f)
+{
+	CUstreamCaptureMode saved;
+	bool is_moved = false;
+
+	if (!f->has_context_events || f->head == f->tail ||
+	    atomic_load_explicit(&f->is_broken, memory_order_relaxed))
+		return false;
+	vs_vmm_relax(&saved);
+	pthread_mutex_lock(&f->lock);
+	while (f->head != f->tail) {
+		struct vs_marker *m = &f->ring[f->head % VS_MARKERS];
+
+		vs_stat_add(f->stats, polls, 1);
+		if (!marker_is_done(f, m))
+			break;
+		atomic_store_explicit(&f->done, m->epoch,
+				      memory_order_release);
+		f->head++;
+		is_moved = true;
+	}
+	pthread_mutex_unlock(&f->lock);
+	vs_vmm_unrelax(saved);
+	return is_moved;
+}
+
+/* Without context events: waits for everything, once for many frees. */
+static bool wait_for_contexts(struct vs_fence *f)
+{
+	struct vs_ctx *contexts[MAX_CONTEXTS];
+	uint64_t epoch;
+	bool is_good = true;
+	int n;
+
+	if (!vs_capture_shut_out())
+		return false;
+	epoch = atomic_fetch_add(&f->epoch, 1);
+	n = vs_ctx_list(atomic_load(f->reach), contexts, MAX_CONTEXTS);
+	if (n > MAX_CONTEXTS)
+		is_good = false;
+	for (int i = 0; is_good && i < n; i++) {
+		CUresult r = vs_vmm_ctx_wait(contexts[i]->handle);
+
+		if (r != CUDA_SUCCESS) {
+			break_fence(f, "cuCtxSynchronize", r);
+			is_good = false;
+		}
+	}
+	vs_capture_let_in();
+	if (!is_good)
+		return false;
+	pthread_mutex_lock(&f->lock);
+	f->head = f->tail;
+	if (atomic_load(&f->done) < epoch)
+		atomic_store_explicit(&f->done, epoch, memory_order_release);
+	pthread_mutex_unlock(&f->lock);
+	return true;
+}
+
+static bool wait_for_oldest(struct vs_fence *f, uint64_t epoch,
+			    uint64_t began, uint64_t patience_ns)
+{
+	for (unsigned round = 0; !vs_fence_is_done(f, epoch); round++) {
+		if (vs_fence_poll(f))
+			return true;
+		if (atomic_load_explicit(&f->is_broken, memory_order_relaxed))
+			return false;
+		if (vs_vmm_clock() - began > patience_ns) {
+			atomic_store(&f->slow, epoch);
+			return false;
+		}
+		vs_vmm_pause(round);
+	}
+	return true;
+}
+
+bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns)
+{
+	uint64_t began = vs_vmm_clock(), epoch = 0;
+	bool is_good;
+
+	if (atomic_load_explicit(&f->is_broken, memory_order_relaxed))
+		return false;
+	pthread_mutex_lock(&f->lock);
+	if (f->head != f->tail)
+		epoch = f->ring[f->head % VS_MARKERS].epoch;
+	pthread_mutex_unlock(&f->lock);
+	if (epoch == 0 || (epoch <= atomic_load(&f->slow) &&
+			   patience_ns != UINT64_MAX))
+		return vs_fence_poll(f);
+	vs_stat_add(f->stats, waits, 1);
+	if (f->has_context_events)
+		is_good = wait_for_oldest(f, epoch, began, patience_ns);
+	else
+		is_good = wait_for_contexts(f);
+	vs_stat_add(f->stats, wait_ns, vs_vmm_clock() - began);
+	return is_good;
+}
+
+bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns)
+{
+	if (tag >= atomic_load(&f->epoch))
+		vs_fence_record(f);
+	while (!vs_fence_is_done(f, tag)) {
+		if (!vs_fence_wait(f, patience_ns))
+			return vs_fence_is_done(f, tag);
+	}
+	return true;
+}
+
+/* Takes the events of `ctx` out of a list and destroys them. */
+static void drop_events(struct vs_event **link, struct vs_ctx *ctx)
+{
+	while (*link) {
+		struct vs_event *e = *link;
+
+		if (e->ctx != ctx) {
+			link = &e->next;
+			continue;
+		}
+		*link = e->next;
+		vs_vmm_event_destroy(e->event);
+		vs_meta_free(e, sizeof(*e));
+	}
+}
+
+void vs_fence_forget(struct vs_fence *f, struct vs_ctx *ctx)
+{
+	pthread_mutex_lock(&f->lock);
+	drop_events(&f->spare, ctx);
+	for (unsigned i = f->head; i != f->tail; i++) {
+		drop_events(&f->ring[i % VS_MARKERS].events, ctx);
+	}
+	pthread_mutex_unlock(&f->lock);
+}
+
+void vs_fence_reset(struct vs_fence *f)
+{
+	uint64_t epoch;
+
+	pthread_mutex_lock(&f->lock);
+	epoch = atomic_fetch_add(&f->epoch, 1);
+	f->head = f->tail;
+	atomic_store_explicit(&f->done, epoch, memory_order_release);
+	atomic_store(&f->is_broken, false);
+	pthread_mutex_unlock(&f->lock);
+}

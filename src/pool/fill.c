@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/fill.h"
+
+#include <pthread.h>
+
+#include "base/knob.h"
+#include "base/log.h"
+#include "driver/real.h"
+#include "pool/fence.h"
+#include "pool/state.h"
+
+bool vs_fill_is_on(void)
+{
+	return vs_knobs.zero == VS_ZERO_ALWAYS || vs_knobs.junk;
+}
+
+/*
+ * Sets memory on a stream of its own and waits for that stream only, so that
+ * a kernel of the program that never ends does not matter. A new stream each
+ * time: no state that could outlive its context.
+ */
+static CUresult set_memory(CUcontext ctx, CUdeviceptr p, unsigned char value,
+			   size_t size)
+{
+	CUcontext current = NULL, popped;
+	CUstreamCaptureMode saved;
+	CUstream stream;
+	CUresult r;
+	bool is_pushed;
+
+	vs_real.cuCtxGetCurrent(&current);
+	is_pushed = current != ctx;
+	if (is_pushed && vs_real.cuCtxPushCurrent_v2(ctx) != CUDA_SUCCESS)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	vs_vmm_relax(&saved);
+	r = vs_real.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+	if (r == CUDA_SUCCESS) {
+		r = vs_real.cuMemsetD8Async(p, value, size, stream);
+		if (r == CUDA_SUCCESS)
+			r = vs_real.cuStreamSynchronize(stream);
+		vs_real.cuStreamDestroy_v2(stream);
+	}
+	vs_vmm_unrelax(saved);
+	if (is_pushed)
+		vs_real.cuCtxPopCurrent_v2(&popped);
+	return r;
+}
+
+static void warn_once(CUresult r)
+{
+	static _Atomic bool is_told;
+
+	if (r != CUDA_SUCCESS && !atomic_exchange(&is_told, true))
+		vs_warn("filling memory failed: %s", vs_real_error(r));
+}
+
+void vs_fill_fresh(struct vs_ctx *ctx, CUdeviceptr p, size_t size)
+{
+	unsigned char value =
+		vs_knobs.zero == VS_ZERO_ALWAYS ? 0 : VS_JUNK_FRESH;
+
+	warn_once(set_memory(ctx->handle, p, value, size));
+}
+
+void vs_fill_freed(struct vs_pool *pool, const struct vs_span *span)
+{
+	struct vs_fence *f = &pool->fence;
+
+	if (!vs_knobs.junk)
+		return;
+	if (!vs_fence_wait_tag(f, atomic_load(&f->epoch), UINT64_MAX))
+		return;
+	warn_once(set_memory(span->ctx, span->base, VS_JUNK_FREED,
+			     span->size));
+}

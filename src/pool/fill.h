@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fill: knobs ZERO and JUNK: writes over memory before it is handed out and
+ * after it was freed, on a stream of the shim's own. Slow by nature.
+ */
+#ifndef VS_POOL_FILL_H
+#define VS_POOL_FILL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "pool/ctx.h"
+#include "pool/pool.h"
+
+/* The patterns of VMMSHIM_JUNK: memory never written, memory freed. */
+#define VS_JUNK_FRESH 0xa5
+#define VS_JUNK_FREED 0x5a
+
+/* Whether any of the two knobs is on. */
+bool vs_fill_is_on(void);
+/* Clears, or fills with junk, what is about to be handed out; waits. */
+void vs_fill_fresh(struct vs_ctx *ctx, CUdeviceptr p, size_t size);
+/*
+ * Junk over an allocation that is about to be freed, after all work submitted
+ * so far (a use after free then reads junk). Skipped while a capture is open.
+ */
+void vs_fill_freed(struct vs_pool *pool, const struct vs_span *span);
+
+#endif

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * grow: makes idle memory where none fits: chooses an address range and fills
+ * it with chunks. The policy of the heap is here; its constants and the traces
+ * they were found on are in HACKING.md.
+ *
+ * Called with pool.grow held and pool.lock not held; makes driver calls, none
+ * of which waits for the GPU (facts, section 3).
+ */
+#ifndef VS_POOL_GROW_H
+#define VS_POOL_GROW_H
+
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "pool/state.h"
+
+enum vs_grow_how {
+	VS_GROW_CREATE, /* by new chunks (and cached ones) */
+	VS_GROW_MOVE,	/* by idle chunks from elsewhere; NOT_FOUND if too few */
+	VS_GROW_ALL,	/* by every idle chunk there is, the rest new */
+};
+
+/*
+ * Makes an idle range of at least `span` bytes and takes a live one from it.
+ * OUT_OF_MEMORY: the driver (or MEMORY_LIMIT) has no more; what was created on
+ * the way stays cached.
+ */
+CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
+		 enum vs_grow_how how, struct vs_range **range_out);
+
+/*
+ * Whether creating chunks for `span` more bytes keeps what is held within what
+ * the program has shown to need: its high-water mark of live bytes and a few
+ * per cent, or the floor. Lock.
+ */
+bool vs_grow_is_needed(struct vs_pool *pool, uint64_t span);
+
+/*
+ * Unmaps and releases idle chunks until `bytes` are released or none is left:
+ * cached ones first, then the longest idle that were idle before `before`
+ * (clock; UINT64_MAX: all). Returns bytes released.
+ */
+uint64_t vs_grow_release(struct vs_pool *pool, uint64_t bytes, uint64_t before);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * owner: which range a pointer belongs to, without a lock.
+ *
+ * Ranges are larger than 1 MiB, so at most one live range starts in any page
+ * of 1 MiB, and at most one covers the page's first byte. An entry may be
+ * stale: the range it names then fails the test of bounds and id. Written
+ * under the pool's lock when a range is handed out.
+ */
+#ifndef VS_POOL_OWNER_H
+#define VS_POOL_OWNER_H
+
+#include <cuda.h>
+#include <stdbool.h>
+
+#include "pool/pool.h"
+#include "pool/slab.h"
+#include "pool/state.h"
+
+struct vs_owner_page {
+	_Atomic(struct vs_range *) starts; /* a range that begins here */
+	_Atomic(struct vs_range *) covers; /* one that began before */
+};
+
+/* False without host memory. */
+bool vs_owner_init(struct vs_pool *pool);
+/* Names a range that was just taken; lock. */
+void vs_owner_set(struct vs_pool *pool, struct vs_range *r);
+/* The range that may hold `p` (not of the slab heap); check it. Lock-free. */
+struct vs_range *vs_owner_range(const struct vs_pool *pool, CUdeviceptr p);
+
+#endif

@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/pool.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#include "base/knob.h"
+#include "base/log.h"
+#include "base/meta.h"
+#include "base/thread.h"
+#include "driver/real.h"
+#include "pool/fill.h"
+#include "pool/owner.h"
+#include "pool/range.h"
+#include "pool/slab.h"
+#include "pool/state.h"
+#include "pool/tcache.h"
+
+/* The pools, in the order of their making: n grows, entries are constant. */
+static struct vs_pool *pools[VS_MAX_DEVICES];
+static _Atomic int n_pools;
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
+static bool is_refused[VS_MAX_DEVICES]; /* no VMM there; making */
+/* Devices that reach the memory of each device; making, read anywhere. */
+static _Atomic uint64_t peers_of[VS_MAX_DEVICES];
+
+static __attribute__((noinline)) CUresult
+alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
+	   CUdeviceptr *out);
+static __attribute__((noinline)) CUresult free_slow(struct vs_thread *t,
+						    struct vs_pool *pool,
+						    CUdeviceptr p,
+						    CUcontext current);
+
+/*
+ * Hot: a hit for a small object is one look at the current context, one
+ * uncontended spinlock, one pop.
+ */
+CUresult vs_pool_alloc(size_t size, CUdeviceptr *out)
+{
+	struct vs_thread *t = vs_thread_self();
+	struct vs_tcache *tc;
+	CUcontext current;
+	CUdeviceptr p;
+
+	if (__builtin_expect(!t, 0) ||
+	    vs_real.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current)
+		return VS_PASS;
+	tc = t->cache;
+	if (tc && tc->handle == current && size - 1 < VS_SMALL_MAX &&
+	    !atomic_load_explicit(&tc->ctx->is_dead, memory_order_relaxed)) {
+		p = vs_tcache_take(tc, size);
+		if (p) {
+			*out = p;
+			return CUDA_SUCCESS;
+		}
+	}
+	return alloc_slow(t, current, size, out);
+}
+
+/* Hot: the free of a small object from the context it was allocated under. */
+CUresult vs_pool_free(CUdeviceptr p)
+{
+	struct vs_pool *pool = vs_pool_at(p);
+	struct vs_thread *t;
+	struct vs_slab *slab;
+	struct vs_tcache *tc;
+	CUcontext current;
+
+	if (!pool)
+		return VS_PASS;
+	t = vs_thread_self();
+	if (!t || vs_real.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current)
+		return VS_PASS;
+	if (p < pool->heap[VS_HEAP_SLABS].end && !pool->is_fussy) {
+		slab = vs_slab_at(pool, p);
+		tc = t->cache;
+		if (slab && tc && tc->ctx == slab->ctx)
+			return vs_tcache_put(tc, slab, p);
+	}
+	return free_slow(t, pool, p, current);
+}
+
+struct vs_pool *vs_pool_at(CUdeviceptr p)
+{
+	int n = atomic_load_explicit(&n_pools, memory_order_acquire);
+
+	for (int i = 0; i < n; i++) {
+		if (p >= pools[i]->base && p < pools[i]->end)
+			return pools[i];
+	}
+	return NULL;
+}
+
+struct vs_pool *vs_pool_of(CUdevice device)
+{
+	int n = atomic_load_explicit(&n_pools, memory_order_acquire);
+
+	for (int i = 0; i < n; i++) {
+		if (pools[i]->dev.device == device)
+			return pools[i];
+	}
+	return NULL;
+}
+
+/* Takes the largest arena there is, 8 TiB at most and 64 times the memory. */
+static bool reserve_arena(struct vs_pool *pool)
+{
+	uint64_t size = (uint64_t)8 << 40;
+
+	while (size >= pool->dev.total * 2 && size >= ((uint64_t)1 << 30)) {
+		if (vs_vmm_reserve(size, 0, &pool->base) == CUDA_SUCCESS) {
+			pool->end = pool->base + size;
+			return true;
+		}
+		size /= 2;
+	}
+	vs_info("no address space for device %d: its allocations stay the "
+		"driver's",
+		pool->dev.device);
+	return false;
+}
+
+/* Slabs 1/16, middle ranges 3/16, the rest for large ones. */
+static bool lay_out(struct vs_pool *pool)
+{
+	uint64_t sixteenth = (pool->end - pool->base) / 16;
+	CUdeviceptr slabs_end = pool->base + sixteenth;
+	CUdeviceptr middle_end = slabs_end + 3 * sixteenth;
+
+	pool->slab_at = vs_meta_table(sixteenth / VS_SLAB_PAGE *
+				      sizeof(*pool->slab_at));
+	return pool->slab_at && vs_chunks_init(pool) && vs_owner_init(pool) &&
+	       vs_heap_init(&pool->heap[VS_HEAP_SLABS], pool->base,
+			    slabs_end) &&
+	       vs_heap_init(&pool->heap[VS_HEAP_MIDDLE], slabs_end,
+			    middle_end) &&
+	       vs_heap_init(&pool->heap[VS_HEAP_LARGE], middle_end, pool->end);
+}
+
+static void read_knobs(struct vs_pool *pool)
+{
+	uint64_t total = pool->dev.total;
+
+	pool->memory_limit = vs_size_bytes(vs_knobs.memory_limit, total);
+	if (pool->memory_limit == 0)
+		pool->memory_limit = UINT64_MAX;
+	pool->pending_limit = vs_size_bytes(vs_knobs.pending_limit, total);
+	pool->release_threshold =
+		vs_size_bytes(vs_knobs.release_threshold, total);
+	pool->chunk_size = vs_size_bytes(vs_knobs.chunk_size, total);
+	pool->chunk_size = (pool->chunk_size + VS_GRANULE - 1) / VS_GRANULE *
+			   VS_GRANULE;
+	pool->is_contiguous = vs_knobs.contiguous;
+	pool->is_sync = vs_knobs.mode == VS_MODE_SYNC;
+	pool->is_fussy = pool->is_sync || vs_fill_is_on();
+}
+
+/* Lock `making` held. */
+static struct vs_pool *make_pool(CUdevice device)
+{
+	struct vs_pool *pool = vs_meta_alloc(sizeof(*pool));
+	int n = atomic_load(&n_pools);
+
+	if (!pool || !vs_vmm_probe(device, &pool->dev) ||
+	    pool->dev.granularity > VS_GRANULE || !reserve_arena(pool)) {
+		vs_meta_free(pool, sizeof(*pool));
+		return NULL;
+	}
+	pthread_mutex_init(&pool->grow, NULL);
+	pthread_mutex_init(&pool->lock, NULL);
+	TAILQ_INIT(&pool->pending);
+	atomic_store(&pool->peers, atomic_load(&peers_of[device]));
+	atomic_store(&pool->reach,
+		     atomic_load(&pool->peers) | (uint64_t)1 << device);
+	read_knobs(pool);
+	vs_fence_init(&pool->fence, &pool->stats, &pool->reach,
+		      pool->dev.has_context_events,
+		      vs_knobs.reuse == VS_REUSE_ORDERED);
+	pool->now = vs_vmm_clock();
+	pool->index = n;
+	if (!lay_out(pool)) {
+		vs_vmm_unreserve(pool->base, pool->end - pool->base);
+		return NULL;
+	}
+	vs_thread_on_exit = vs_tcache_exit;
+	pools[n] = pool;
+	atomic_store_explicit(&n_pools, n + 1, memory_order_release);
+	vs_debug("pool for device %d: arena of %zu GiB", device,
+		 (size_t)((pool->end - pool->base) >> 30));
+	return pool;
+}
+
+/* The pool of a device, made if need be; NULL where there can be none. */
+static struct vs_pool *pool_for(CUdevice device)
+{
+	struct vs_pool *pool = vs_pool_of(device);
+
+	if (pool || device < 0 || device >= VS_MAX_DEVICES)
+		return pool;
+	pthread_mutex_lock(&making);
+	pool = vs_pool_of(device);
+	if (!pool && !is_refused[device]) {
+		pool = make_pool(device);
+		is_refused[device] = !pool;
+	}
+	pthread_mutex_unlock(&making);
+	return pool;
+}
+
+/* Puts the thread's cache for this context first, where the hot path looks. */
+static void move_to_front(struct vs_thread *t, struct vs_tcache *tc)
+{
+	struct vs_tcache *before = t->cache;
+
+	if (before == tc)
+		return;
+	while (before->next != tc)
+		before = before->next;
+	before->next = tc->next;
+	tc->next = t->cache;
+	t->cache = tc;
+}
+
+static struct vs_tcache *cache_for(struct vs_thread *t, struct vs_pool *pool,
+				   struct vs_ctx *ctx)
+{
+	struct vs_tcache *tc = vs_tcache_find(t, ctx->handle);
+
+	if (!tc || tc->ctx != ctx)
+		tc = vs_tcache_make(t, pool, ctx);
+	if (tc && !pool->is_fussy)
+		move_to_front(t, tc);
+	return tc;
+}
+
+/* A small object: refill, or make a slab and try again. */
+static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
+{
+	unsigned class = vs_class_of(size);
+	bool is_miss = false;
+
+	for (;;) {
+		CUdeviceptr p = vs_tcache_take(tc, size);
+		CUresult r;
+
+		if (p) {
+			if (is_miss)
+				vs_stat_add(&tc->pool->stats, small_miss, 1);
+			*out = p;
+			return CUDA_SUCCESS;
+		}
+		if (vs_tcache_refill(tc, class))
+			continue;
+		r = vs_range_slab(tc->pool, tc->slabs, class);
+		if (r != CUDA_SUCCESS)
+			return r;
+		is_miss = true;
+	}
+}
+
+static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
+			   CUdeviceptr *out)
+{
+	struct vs_ctx *ctx = vs_ctx_get(current);
+	struct vs_pool *pool = ctx ? pool_for(ctx->device) : NULL;
+	struct vs_tcache *tc;
+	CUresult r;
+
+	if (!pool || size == 0 || size > pool->dev.total ||
+	    atomic_load(&pool->fence.is_broken))
+		return VS_PASS;
+	if (size > VS_SMALL_MAX) {
+		r = vs_range_alloc(pool, ctx, size, out);
+	} else {
+		tc = cache_for(t, pool, ctx);
+		r = tc ? alloc_small(tc, size, out) : VS_PASS;
+	}
+	if (r == CUDA_SUCCESS && vs_fill_is_on())
+		vs_fill_fresh(ctx, *out, size);
+	return r;
+}
+
+static CUresult free_slow(struct vs_thread *t, struct vs_pool *pool,
+			  CUdeviceptr p, CUcontext current)
+{
+	struct vs_slab *slab;
+	struct vs_tcache *tc;
+	struct vs_span span;
+	CUresult r;
+
+	(void)current;
+	if (pool->is_fussy) {
+		if (!vs_pool_find(p, &span) || span.base != p)
+			return VS_PASS;
+		if (pool->is_sync)
+			vs_range_sync_free(pool);
+		vs_fill_freed(pool, &span);
+	}
+	if (p >= pool->heap[VS_HEAP_SLABS].end)
+		return vs_range_free(pool, p);
+	slab = vs_slab_at(pool, p);
+	if (!slab)
+		return VS_PASS;
+	tc = cache_for(t, pool, slab->ctx);
+	r = tc && tc->ctx == slab->ctx
+		    ? vs_tcache_put(tc, slab, p)
+		    : vs_tcache_put_elsewhere(pool, slab, p);
+	return r;
+}
+
+void vs_pool_ctx_born(CUcontext ctx, CUdevice device)
+{
+	vs_ctx_born(ctx, device);
+}
+
+CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled)
+{
+	struct vs_ctx *from = vs_ctx_get(ctx), *to = vs_ctx_get(peer);
+	struct vs_pool *pool;
+	CUresult r = CUDA_SUCCESS;
+
+	/* access left in place after a disable harms nobody (semantics, 5) */
+	if (!from || !to || !is_enabled || from->device == to->device)
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&making);
+	atomic_fetch_or(&peers_of[to->device], (uint64_t)1 << from->device);
+	pool = vs_pool_of(to->device);
+	pthread_mutex_unlock(&making);
+	if (pool)
+		r = vs_range_allow_peer(pool, from->device);
+	return r;
+}
+
+int vs_pool_count(void)
+{
+	return atomic_load_explicit(&n_pools, memory_order_acquire);
+}
+
+struct vs_pool *vs_pool_by_index(int i)
+{
+	return i < vs_pool_count() ? pools[i] : NULL;
+}
+
+const struct vs_stats *vs_pool_stats(int i, CUdevice *device_out)
+{
+	*device_out = pools[i]->dev.device;
+	return &pools[i]->stats;
+}
+
+void vs_pool_forked(void)
+{
+	pthread_mutex_init(&making, NULL);
+	atomic_store(&n_pools, 0);
+	memset(is_refused, 0, sizeof(is_refused));
+	vs_ctx_forked();
+	vs_capture_forked();
+}
+
+void vs_pool_pin(CUdeviceptr p)
+{
+	struct vs_pool *pool = vs_pool_at(p);
+	struct vs_range *r;
+
+	if (!pool || p < pool->heap[VS_HEAP_SLABS].end)
+		return;
+	pthread_mutex_lock(&pool->lock);
+	r = vs_owner_range(pool, p);
+	if (r && atomic_load(&r->id) != 0)
+		r->is_pinned = true;
+	pthread_mutex_unlock(&pool->lock);
+}

@@ -1,0 +1,420 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/range.h"
+
+#include <stddef.h>
+
+#include "base/log.h"
+#include "driver/real.h"
+#include "pool/grow.h"
+#include "pool/owner.h"
+#include "pool/tcache.h"
+
+#define MS ((uint64_t)1000000)
+/* How long a wait that only saves memory may take; Note [Patience]. */
+#define THRIFT_PATIENCE (100 * MS)
+/* How long a wait may take when the alternative is out of memory. */
+#define NEED_PATIENCE (30000 * MS)
+/* Ranges below this are kept apart, in chunks of their own size. */
+#define MIDDLE_MAX ((uint64_t)8 << 20)
+
+static enum vs_heap_kind kind_of(uint64_t span)
+{
+	return span < MIDDLE_MAX ? VS_HEAP_MIDDLE : VS_HEAP_LARGE;
+}
+
+void vs_range_live(struct vs_pool *pool, uint64_t *asked_out,
+		   uint64_t *given_out, uint64_t *blocks_out)
+{
+	uint64_t asked = pool->live_bytes - pool->odd_free_bytes;
+	uint64_t given = pool->live_spans - pool->odd_free_spans;
+	uint64_t blocks = pool->live_blocks - pool->odd_frees;
+
+	for (struct vs_tcache *tc = pool->tcaches; tc; tc = tc->next_made) {
+		asked += vs_stat_get(tc, alloc_bytes) -
+			 vs_stat_get(tc, free_bytes);
+		given += vs_stat_get(tc, alloc_spans) -
+			 vs_stat_get(tc, free_spans);
+		blocks += vs_stat_get(tc, allocs) - vs_stat_get(tc, frees);
+	}
+	*asked_out = asked - pool->lost_bytes;
+	*given_out = given - pool->lost_spans;
+	*blocks_out = blocks - pool->lost_blocks;
+}
+
+/* Brings the gauges of live memory up to date; lock. */
+static void show_live(struct vs_pool *pool, uint64_t coming)
+{
+	uint64_t asked, given, blocks;
+
+	vs_range_live(pool, &asked, &given, &blocks);
+	vs_stat_set(&pool->stats, live, asked + coming);
+	vs_stat_set(&pool->stats, blocks, blocks + (coming > 0));
+}
+
+static void show_pending(struct vs_pool *pool)
+{
+	vs_stat_set(&pool->stats, pending, pool->pending_bytes);
+}
+
+void vs_range_harvest(struct vs_pool *pool)
+{
+	struct vs_range *r;
+
+	while ((r = TAILQ_FIRST(&pool->pending)) &&
+	       vs_fence_is_done(&pool->fence, r->tag)) {
+		TAILQ_REMOVE(&pool->pending, r, link);
+		pool->pending_bytes -= r->span;
+		vs_heap_give(pool, &pool->heap[kind_of(r->span)], r);
+	}
+	show_pending(pool);
+}
+
+/* Ends the epoch if anything was freed in it. */
+static void mark(struct vs_pool *pool)
+{
+	if (pool->unmarked_bytes == 0)
+		return;
+	if (vs_fence_record(&pool->fence))
+		pool->unmarked_bytes = 0;
+	else if (vs_capture_count() > 0)
+		vs_stat_add(&pool->stats, deferred, 1);
+}
+
+/* A fit among what is idle, or becomes so by looking at the markers. Lock. */
+static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
+			     uint64_t span)
+{
+	struct vs_heap *h = &pool->heap[kind];
+	struct vs_range *r;
+
+	vs_range_harvest(pool);
+	r = vs_heap_take(pool, h, span);
+	if (r || TAILQ_EMPTY(&pool->pending))
+		return r;
+	mark(pool);
+	if (!vs_fence_poll(&pool->fence))
+		return NULL;
+	vs_range_harvest(pool);
+	return vs_heap_take(pool, h, span);
+}
+
+static struct vs_range *take_locked(struct vs_pool *pool,
+				    enum vs_heap_kind kind, uint64_t span)
+{
+	struct vs_range *r;
+
+	pthread_mutex_lock(&pool->lock);
+	r = take(pool, kind, span);
+	pthread_mutex_unlock(&pool->lock);
+	return r;
+}
+
+/*
+ * Pending memory is worth a wait when much of the memory is in it: an eighth
+ * part (the traces of HACKING.md), or more than the knob allows.
+ */
+static bool should_wait(struct vs_pool *pool)
+{
+	uint64_t limit = pool->pending_limit;
+
+	if (limit == 0)
+		limit = vs_stat_get(&pool->stats, live_high) / 12;
+	return pool->pending_bytes > limit;
+}
+
+static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
+		      uint64_t span, enum vs_grow_how how,
+		      struct vs_range **range_out, CUresult *result_out)
+{
+	struct vs_range *r;
+
+	pthread_mutex_lock(&pool->grow);
+	/* another thread may have grown meanwhile */
+	r = take_locked(pool, kind, span);
+	*result_out = CUDA_SUCCESS;
+	if (!r)
+		*result_out = vs_grow(pool, kind, span, how, &r);
+	pthread_mutex_unlock(&pool->grow);
+	*range_out = r;
+	return *result_out == CUDA_SUCCESS;
+}
+
+/* Grows within what the program needs, else by moving or waiting. */
+static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
+			    uint64_t span, struct vs_range **range_out)
+{
+	bool is_needed, is_wait;
+	CUresult r;
+
+	for (;;) {
+		pthread_mutex_lock(&pool->lock);
+		is_needed = vs_grow_is_needed(pool, span);
+		is_wait = should_wait(pool);
+		pthread_mutex_unlock(&pool->lock);
+		if (is_needed) {
+			grow_once(pool, kind, span, VS_GROW_CREATE, range_out,
+				  &r);
+			return r;
+		}
+		if (!is_wait || !vs_fence_wait(&pool->fence, THRIFT_PATIENCE))
+			break;
+		*range_out = take_locked(pool, kind, span);
+		if (*range_out)
+			return CUDA_SUCCESS;
+	}
+	if (grow_once(pool, kind, span, VS_GROW_MOVE, range_out, &r))
+		return r;
+	/* too few chunks that may be moved: give up what is idle instead */
+	pthread_mutex_lock(&pool->grow);
+	vs_grow_release(pool, span, UINT64_MAX);
+	pthread_mutex_unlock(&pool->grow);
+	grow_once(pool, kind, span, VS_GROW_CREATE, range_out, &r);
+	return r;
+}
+
+/* The steps when the driver has no more memory; see design of the ladder. */
+static CUresult climb(struct vs_pool *pool, enum vs_heap_kind kind,
+		      uint64_t span, struct vs_range **range_out)
+{
+	CUresult r;
+
+	if (grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r)) {
+		vs_stat_add(&pool->stats, oom_release, 1);
+		return r;
+	}
+	vs_tcache_flush(pool, NULL);
+	for (;;) {
+		bool has_more;
+
+		pthread_mutex_lock(&pool->lock);
+		mark(pool);
+		vs_slab_sweep(pool);
+		has_more = pool->pending_bytes > 0;
+		pthread_mutex_unlock(&pool->lock);
+		if (grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r)) {
+			vs_stat_add(&pool->stats, oom_wait, 1);
+			return r;
+		}
+		if (!has_more || !vs_fence_wait(&pool->fence, NEED_PATIENCE))
+			break;
+	}
+	/* idle chunks too small or too scattered for one request */
+	pthread_mutex_lock(&pool->grow);
+	vs_grow_release(pool, UINT64_MAX, UINT64_MAX);
+	pthread_mutex_unlock(&pool->grow);
+	if (grow_once(pool, kind, span, VS_GROW_CREATE, range_out, &r))
+		vs_stat_add(&pool->stats, oom_release, 1);
+	return r;
+}
+
+/* A range from a hit, by growing, or by the out-of-memory ladder. */
+static CUresult get(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
+		    struct vs_range **range_out)
+{
+	CUresult r;
+
+	*range_out = take_locked(pool, kind, span);
+	if (*range_out) {
+		if (kind != VS_HEAP_SLABS)
+			vs_stat_add(&pool->stats, large_hit, 1);
+		return CUDA_SUCCESS;
+	}
+	r = grow_wisely(pool, kind, span, range_out);
+	if (r == CUDA_ERROR_OUT_OF_MEMORY)
+		r = climb(pool, kind, span, range_out);
+	if (r == CUDA_SUCCESS && kind != VS_HEAP_SLABS)
+		vs_stat_add(&pool->stats, large_miss, 1);
+	return r;
+}
+
+/* The last step: the driver's own allocator, unless a limit forbids it. */
+static CUresult last_resort(struct vs_pool *pool, size_t size, CUdeviceptr *out)
+{
+	CUdeviceptr p;
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+
+	if (pool->memory_limit == UINT64_MAX)
+		r = vs_real.cuMemAlloc_v2(&p, size);
+	if (r != CUDA_SUCCESS) {
+		vs_stat_add(&pool->stats, failed, 1);
+		return r;
+	}
+	vs_stat_add(&pool->stats, native, 1);
+	vs_stat_add(&pool->stats, oom_native, 1);
+	*out = p;
+	return CUDA_SUCCESS;
+}
+
+CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
+			CUdeviceptr *out)
+{
+	uint64_t span = (size + VS_RANGE_ALIGN - 1) & ~(VS_RANGE_ALIGN - 1);
+	struct vs_range *range;
+	CUresult r;
+
+	pthread_mutex_lock(&pool->lock);
+	show_live(pool, size);
+	pthread_mutex_unlock(&pool->lock);
+	r = get(pool, kind_of(span), span, &range);
+	if (r != CUDA_SUCCESS) {
+		if (r == CUDA_ERROR_OUT_OF_MEMORY)
+			return last_resort(pool, size, out);
+		return VS_PASS; /* the driver words it */
+	}
+	pthread_mutex_lock(&pool->lock);
+	range->ctx = ctx;
+	range->is_pinned = false;
+	atomic_store_explicit(&range->size, size, memory_order_relaxed);
+	atomic_store_explicit(&range->id, vs_serial_next(),
+			      memory_order_release);
+	vs_owner_set(pool, range);
+	pool->live_bytes += size;
+	pool->live_spans += range->span;
+	pool->live_blocks++;
+	*out = range->base;
+	pthread_mutex_unlock(&pool->lock);
+	return CUDA_SUCCESS;
+}
+
+/* A live range leaves the program's hands; lock. */
+static void end_life(struct vs_pool *pool, struct vs_range *r)
+{
+	atomic_store_explicit(&r->id, 0, memory_order_release);
+	pool->live_bytes -= atomic_load(&r->size);
+	pool->live_spans -= r->span;
+	pool->live_blocks--;
+}
+
+CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
+{
+	uint64_t quantum;
+	struct vs_range *r;
+
+	pthread_mutex_lock(&pool->lock);
+	r = vs_owner_range(pool, p);
+	if (!r || r->base != p || r->state != VS_RANGE_LIVE ||
+	    atomic_load_explicit(&r->id, memory_order_relaxed) == 0) {
+		pthread_mutex_unlock(&pool->lock);
+		return VS_PASS;
+	}
+	end_life(pool, r);
+	r->state = VS_RANGE_PENDING;
+	r->tag = vs_fence_tag(&pool->fence);
+	TAILQ_INSERT_TAIL(&pool->pending, r, link);
+	pool->pending_bytes += r->span;
+	pool->unmarked_bytes += r->span;
+	show_pending(pool);
+	/* several markers in flight, so that a wait is for little work only */
+	quantum = vs_stat_get(&pool->stats, live_high) / 128;
+	if (pool->unmarked_bytes > quantum && quantum > VS_SMALL_MAX)
+		mark(pool);
+	pthread_mutex_unlock(&pool->lock);
+	return CUDA_SUCCESS;
+}
+
+CUresult vs_range_slab(struct vs_pool *pool, struct vs_slabs *s, unsigned class)
+{
+	struct vs_slab *slab;
+	struct vs_range *range;
+	CUresult r;
+
+	pthread_mutex_lock(&pool->lock);
+	show_live(pool, vs_class_size(class));
+	pthread_mutex_unlock(&pool->lock);
+	r = get(pool, VS_HEAP_SLABS, vs_slab_span(class), &range);
+	if (r != CUDA_SUCCESS) {
+		if (r != CUDA_ERROR_OUT_OF_MEMORY)
+			return VS_PASS;
+		vs_stat_add(&pool->stats, failed, 1);
+		return VS_PASS; /* the driver may still find a few bytes */
+	}
+	pthread_mutex_lock(&pool->lock);
+	slab = vs_slab_make(pool, s, class, range);
+	if (!slab)
+		vs_heap_give(pool, &pool->heap[VS_HEAP_SLABS], range);
+	pthread_mutex_unlock(&pool->lock);
+	return slab ? CUDA_SUCCESS : VS_PASS;
+}
+
+void vs_range_sync_free(struct vs_pool *pool)
+{
+	struct vs_fence *f = &pool->fence;
+
+	vs_stat_add(&pool->stats, sync_free, 1);
+	vs_fence_wait_tag(f, atomic_load(&f->epoch), UINT64_MAX);
+}
+
+void vs_range_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx)
+{
+	struct vs_range *r, *next;
+
+	pthread_mutex_lock(&pool->lock);
+	for (int k = 0; k < VS_HEAP_SLABS; k++) {
+		for (r = pool->heap[k].first; r; r = next) {
+			next = r->next;
+			if (r->state != VS_RANGE_LIVE || r->ctx != ctx)
+				continue;
+			end_life(pool, r);
+			/* pending first: merging would free the next range */
+			r->state = VS_RANGE_PENDING;
+			r->tag = 0;
+			TAILQ_INSERT_HEAD(&pool->pending, r, link);
+			pool->pending_bytes += r->span;
+		}
+	}
+	vs_slab_drop_ctx(pool, ctx);
+	vs_range_harvest(pool);
+	show_live(pool, 0);
+	pthread_mutex_unlock(&pool->lock);
+}
+
+/* The next mapped stretch at or after `from`; false past the last. Lock. */
+static bool next_stretch(struct vs_pool *pool, CUdeviceptr from,
+			 CUdeviceptr *base_out, uint64_t *size_out)
+{
+	CUdeviceptr base = 0, end = 0;
+
+	for (int k = VS_N_HEAPS - 1; k >= 0; k--) {
+		for (struct vs_range *r = pool->heap[k].first; r; r = r->next) {
+			if (r->state == VS_RANGE_HOLE || r->base < from) {
+				if (base)
+					goto found;
+				continue;
+			}
+			if (!base)
+				base = r->base;
+			end = r->base + r->span;
+		}
+		if (base)
+			goto found;
+	}
+	return false;
+found:
+	*base_out = base;
+	*size_out = end - base;
+	return true;
+}
+
+CUresult vs_range_allow_peer(struct vs_pool *pool, CUdevice peer)
+{
+	CUresult r = CUDA_SUCCESS;
+	CUdeviceptr at = 0;
+	uint64_t size = 0;
+
+	pthread_mutex_lock(&pool->grow);
+	atomic_fetch_or(&pool->peers, (uint64_t)1 << peer);
+	atomic_fetch_or(&pool->reach, (uint64_t)1 << peer);
+	for (;;) {
+		bool has_more;
+
+		pthread_mutex_lock(&pool->lock);
+		has_more = next_stretch(pool, at + size, &at, &size);
+		pthread_mutex_unlock(&pool->lock);
+		if (!has_more || r != CUDA_SUCCESS)
+			break;
+		r = vs_vmm_allow(at, size, pool->dev.device,
+				 atomic_load(&pool->peers));
+	}
+	pthread_mutex_unlock(&pool->grow);
+	return r;
+}

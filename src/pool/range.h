@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * range: allocations above 1 MiB, and the ranges that slabs are made of: the
+ * ladder from a hit to out of memory, the free, and what became complete.
+ */
+#ifndef VS_POOL_RANGE_H
+#define VS_POOL_RANGE_H
+
+#include <cuda.h>
+#include <stdint.h>
+
+#include "pool/slab.h"
+#include "pool/state.h"
+
+/* Hands out a range of `size` bytes (above VS_SMALL_MAX) for a context. */
+CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
+			CUdeviceptr *out);
+/* Frees a live range by its base; VS_PASS if there is none. */
+CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p);
+/* Gets a range and makes a slab of it. */
+CUresult vs_range_slab(struct vs_pool *pool, struct vs_slabs *s,
+		       unsigned class);
+/* Mode sync: waits for all work, as the driver's free does. */
+void vs_range_sync_free(struct vs_pool *pool);
+
+/* Pending ranges whose tag is done become idle. Lock. */
+void vs_range_harvest(struct vs_pool *pool);
+/*
+ * Takes back the live ranges of a dying, idle context. Takes the lock.
+ */
+void vs_range_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx);
+/* Gives another device access to every chunk, present and future. */
+CUresult vs_range_allow_peer(struct vs_pool *pool, CUdevice peer);
+
+/* Bytes live, asked for and given, ranges and small objects. Signal-safe. */
+void vs_range_live(struct vs_pool *pool, uint64_t *asked_out,
+		   uint64_t *given_out, uint64_t *blocks_out);
+
+#endif

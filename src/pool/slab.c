@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/slab.h"
+
+#include <string.h>
+
+#include "base/meta.h"
+#include "pool/pool.h"
+
+static size_t map_words(unsigned n_objects)
+{
+	return (n_objects + 63) / 64;
+}
+
+static size_t slab_struct_size(unsigned n_objects)
+{
+	return sizeof(struct vs_slab) + map_words(n_objects) * sizeof(uint64_t);
+}
+
+/* Eight objects; above 256 KiB the small multiple that wastes least. */
+size_t vs_slab_span(unsigned class)
+{
+	size_t size = vs_class_size(class), span = 8 * size;
+	const size_t two = (size_t)2 << 20;
+
+	if (size <= two / 8)
+		return (span + VS_SLAB_PAGE - 1) & ~(VS_SLAB_PAGE - 1);
+	span = (2 * size + VS_SLAB_PAGE - 1) & ~(VS_SLAB_PAGE - 1);
+	return span < two ? two / size * size : span;
+}
+
+static void list_add(struct vs_slabs *s, struct vs_slab *slab)
+{
+	struct vs_slab **head = &s->class[slab->class].with_free;
+
+	slab->prev = NULL;
+	slab->next = *head;
+	if (*head)
+		(*head)->prev = slab;
+	*head = slab;
+}
+
+static void list_del(struct vs_slabs *s, struct vs_slab *slab)
+{
+	if (slab->prev)
+		slab->prev->next = slab->next;
+	else
+		s->class[slab->class].with_free = slab->next;
+	if (slab->next)
+		slab->next->prev = slab->prev;
+}
+
+struct vs_slabs *vs_slabs_of(struct vs_pool *pool, struct vs_ctx *ctx)
+{
+	struct vs_slabs *s = ctx->slabs;
+
+	if (s)
+		return s;
+	s = vs_meta_alloc(sizeof(*s));
+	if (!s)
+		return NULL;
+	s->ctx = ctx;
+	for (unsigned c = 0; c < VS_N_CLASSES; c++)
+		s->class[c].pending_end = &s->class[c].pending;
+	s->next = pool->slabs;
+	pool->slabs = s;
+	ctx->slabs = s;
+	return s;
+}
+
+/* Takes free objects of one slab into the batch. */
+static void take_from(struct vs_slab *slab, unsigned wanted,
+		      struct vs_batch *batch)
+{
+	for (size_t w = 0; wanted > batch->n && slab->n_free > 0; w++) {
+		while (slab->free_map[w] && batch->n < wanted) {
+			unsigned i = (unsigned)(w * 64) +
+				     (unsigned)__builtin_ctzll(
+					     slab->free_map[w]);
+
+			slab->free_map[w] &= slab->free_map[w] - 1;
+			slab->n_free--;
+			batch->obj[batch->n++] = (struct vs_obj){
+				slab->base + i * vs_class_size(slab->class),
+				&slab->words[i]};
+		}
+	}
+}
+
+unsigned vs_slab_refill(struct vs_pool *pool, struct vs_slabs *s,
+			unsigned class, unsigned wanted, struct vs_batch *batch)
+{
+	struct vs_batch *done = s->class[class].pending;
+	struct vs_slab *slab;
+
+	if (done && vs_fence_is_done(&pool->fence, done->tag)) {
+		s->class[class].pending = done->next;
+		if (!done->next)
+			s->class[class].pending_end = &s->class[class].pending;
+		memcpy(batch->obj, done->obj, done->n * sizeof(done->obj[0]));
+		batch->n = done->n;
+		vs_meta_free(done, sizeof(*done));
+		return batch->n;
+	}
+	while (batch->n < wanted && (slab = s->class[class].with_free)) {
+		take_from(slab, wanted, batch);
+		if (slab->n_free == 0)
+			list_del(s, slab);
+	}
+	return batch->n;
+}
+
+bool vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,
+		    const struct vs_batch *batch)
+{
+	struct vs_batch *copy;
+
+	(void)pool;
+	if (batch->n == 0)
+		return true;
+	copy = vs_meta_alloc(sizeof(*copy));
+	if (!copy)
+		return false;
+	memcpy(copy, batch, sizeof(*copy));
+	copy->next = NULL;
+	*s->class[class].pending_end = copy;
+	s->class[class].pending_end = &copy->next;
+	return true;
+}
+
+struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
+			     unsigned class, struct vs_range *range)
+{
+	size_t size = vs_class_size(class);
+	unsigned n = (unsigned)(range->span / size);
+	struct vs_slab *slab = vs_meta_alloc(slab_struct_size(n));
+	_Atomic uint64_t *words = vs_meta_alloc(n * sizeof(*words));
+	size_t page = (range->base - pool->heap[VS_HEAP_SLABS].base) /
+		      VS_SLAB_PAGE;
+
+	if (!slab || !words) {
+		vs_meta_free(slab, slab_struct_size(n));
+		vs_meta_free(words, n * sizeof(*words));
+		return NULL;
+	}
+	slab->range = range;
+	slab->ctx = s->ctx;
+	slab->base = range->base;
+	slab->class = class;
+	slab->n_objects = slab->n_free = n;
+	slab->inverse = (((uint64_t)1 << 32) + size / VS_ALIGN - 1) /
+			(size / VS_ALIGN);
+	slab->words = words;
+	for (unsigned i = 0; i < n; i++)
+		slab->free_map[i / 64] |= (uint64_t)1 << i % 64;
+	list_add(s, slab);
+	pool->slab_bytes += range->span;
+	for (size_t i = 0; i < range->span / VS_SLAB_PAGE; i++)
+		__atomic_store_n(&pool->slab_at[page + i], slab,
+				 __ATOMIC_RELEASE);
+	return slab;
+}
+
+/* The slab leaves the index; its memory stays type-stable for readers. */
+static uint64_t unmake(struct vs_pool *pool, struct vs_slab *slab)
+{
+	uint64_t span = slab->range->span;
+	size_t page = (slab->base - pool->heap[VS_HEAP_SLABS].base) /
+		      VS_SLAB_PAGE;
+	unsigned n = slab->n_objects;
+
+	for (size_t i = 0; i < span / VS_SLAB_PAGE; i++)
+		__atomic_store_n(&pool->slab_at[page + i], NULL,
+				 __ATOMIC_RELEASE);
+	pool->slab_bytes -= span;
+	vs_heap_give(pool, &pool->heap[VS_HEAP_SLABS], slab->range);
+	vs_meta_free((void *)slab->words, n * sizeof(*slab->words));
+	vs_meta_free(slab, slab_struct_size(n));
+	return span;
+}
+
+void vs_slab_put(struct vs_pool *pool, struct vs_obj obj)
+{
+	struct vs_slab *slab = vs_slab_at(pool, obj.address);
+	unsigned i = vs_slab_object(slab, obj.address);
+
+	slab->free_map[i / 64] |= (uint64_t)1 << i % 64;
+	if (slab->n_free++ == 0)
+		list_add(slab->ctx->slabs, slab);
+}
+
+/* Objects of done batches of one class go home; empty slabs go. */
+static uint64_t sweep_class(struct vs_pool *pool, struct vs_slabs *s,
+			    unsigned class)
+{
+	struct vs_slab *slab, *next;
+	struct vs_batch *b;
+	uint64_t bytes = 0;
+
+	while ((b = s->class[class].pending) &&
+	       vs_fence_is_done(&pool->fence, b->tag)) {
+		s->class[class].pending = b->next;
+		for (unsigned i = 0; i < b->n; i++)
+			vs_slab_put(pool, b->obj[i]);
+		vs_meta_free(b, sizeof(*b));
+	}
+	if (!s->class[class].pending)
+		s->class[class].pending_end = &s->class[class].pending;
+	for (slab = s->class[class].with_free; slab; slab = next) {
+		next = slab->next;
+		if (slab->n_free == slab->n_objects) {
+			list_del(s, slab);
+			bytes += unmake(pool, slab);
+		}
+	}
+	return bytes;
+}
+
+uint64_t vs_slab_sweep(struct vs_pool *pool)
+{
+	uint64_t bytes = 0;
+
+	for (struct vs_slabs *s = pool->slabs; s; s = s->next) {
+		for (unsigned c = 0; c < VS_N_CLASSES; c++)
+			bytes += sweep_class(pool, s, c);
+	}
+	return bytes;
+}
+
+/* The program's objects of a slab die with their context. */
+static void lose_objects(struct vs_pool *pool, struct vs_slab *slab)
+{
+	for (unsigned i = 0; i < slab->n_objects; i++) {
+		uint64_t word = atomic_exchange(&slab->words[i], 0);
+
+		if (word == 0)
+			continue;
+		pool->lost_blocks++;
+		pool->lost_bytes += VS_WORD_SIZE(word);
+		pool->lost_spans += vs_class_size(slab->class);
+	}
+}
+
+/* Takes every slab of a list or page table that belongs to the context. */
+void vs_slab_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx)
+{
+	struct vs_heap *heap = &pool->heap[VS_HEAP_SLABS];
+	struct vs_slabs *s = ctx->slabs, **link;
+	struct vs_range *r, *next;
+	struct vs_batch *b;
+
+	if (!s)
+		return;
+	for (unsigned c = 0; c < VS_N_CLASSES; c++) {
+		while ((b = s->class[c].pending)) {
+			s->class[c].pending = b->next;
+			vs_meta_free(b, sizeof(*b));
+		}
+	}
+	for (r = heap->first; r; r = next) {
+		struct vs_slab *slab;
+
+		next = r->next;
+		if (r->state != VS_RANGE_LIVE)
+			continue;
+		slab = vs_slab_at(pool, r->base);
+		if (!slab || slab->ctx != ctx)
+			continue;
+		lose_objects(pool, slab);
+		unmake(pool, slab);
+		/* giving it back may have merged what came next */
+		next = heap->first;
+	}
+	for (link = &pool->slabs; *link != s; link = &(*link)->next)
+		;
+	*link = s->next;
+	ctx->slabs = NULL;
+	vs_meta_free(s, sizeof(*s));
+}

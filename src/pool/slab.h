@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * slab: requests up to 1 MiB. A slab is a range of the slab heap cut into
+ * objects of one class and owned by one context.
+ *
+ * An object is in exactly one place: in its slab (bit set in free_map), in a
+ * batch (of a thread's cache, or waiting in struct vs_slabs for its marker),
+ * or with the program (word != 0). Everything but the words is guarded by the
+ * pool's lock; the words are atomics, so that look-ups need no lock.
+ *
+ * Classes: multiples of 512 B up to 4 KiB, then four a doubling.
+ */
+#ifndef VS_POOL_SLAB_H
+#define VS_POOL_SLAB_H
+
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pool/ctx.h"
+#include "pool/state.h"
+
+#define VS_N_CLASSES 40
+#define VS_SLAB_PAGE ((size_t)64 << 10) /* slabs are multiples of this */
+#define VS_BATCH 64			/* objects in a batch at most */
+
+/*
+ * What the program holds: serial << 21 | size asked for; 0: not live. One
+ * word, so that a look-up and a free see a whole answer.
+ */
+#define VS_WORD_SIZE_BITS 21
+#define VS_WORD(serial, size) ((uint64_t)(serial) << VS_WORD_SIZE_BITS | (size))
+#define VS_WORD_SIZE(word) ((word) & ((1u << VS_WORD_SIZE_BITS) - 1))
+#define VS_WORD_SERIAL(word) ((word) >> VS_WORD_SIZE_BITS)
+
+struct vs_obj {
+	CUdeviceptr address;
+	_Atomic uint64_t *word;
+};
+
+struct vs_batch {
+	struct vs_batch *next;
+	uint64_t tag; /* newest tag among the objects; 0: all may be used */
+	unsigned n;
+	struct vs_obj obj[VS_BATCH];
+};
+
+struct vs_slab {
+	struct vs_slab *next, *prev; /* class list, while it has free objects */
+	struct vs_range *range;
+	struct vs_ctx *ctx;
+	CUdeviceptr base;
+	unsigned class;
+	unsigned n_objects, n_free;
+	uint64_t inverse;	/* 2^32 / (object size / 512), rounded up */
+	_Atomic uint64_t *words; /* one an object */
+	uint64_t free_map[];	/* bit: object is in the slab */
+};
+
+/* The slabs of one context. */
+struct vs_slabs {
+	struct vs_slabs *next;	/* all of the pool */
+	struct vs_ctx *ctx;
+	struct {
+		struct vs_slab *with_free;
+		struct vs_batch *pending, **pending_end; /* oldest first */
+	} class[VS_N_CLASSES];
+};
+
+/* Class of a size, 1 .. VS_SMALL_MAX bytes. */
+static inline unsigned vs_class_of(size_t size)
+{
+	size_t units = (size + VS_ALIGN - 1) / VS_ALIGN;
+	unsigned k;
+
+	if (units <= 8)
+		return (unsigned)units - 1;
+	units--;
+	k = 63 - (unsigned)__builtin_clzll(units);
+	return 8 + (k - 3) * 4 + (unsigned)((units >> (k - 2)) - 4);
+}
+
+/* Bytes of an object of a class. */
+static inline size_t vs_class_size(unsigned class)
+{
+	unsigned k;
+
+	if (class < 8)
+		return (class + 1) * VS_ALIGN;
+	k = (class - 8) / 4 + 3;
+	return ((size_t)((class - 8) % 4 + 5) << (k - 2)) * VS_ALIGN;
+}
+
+/* The slab that `p` of this pool's slab heap lies in, or NULL. Lock-free. */
+static inline struct vs_slab *vs_slab_at(const struct vs_pool *pool,
+					 CUdeviceptr p)
+{
+	size_t page = (p - pool->heap[VS_HEAP_SLABS].base) / VS_SLAB_PAGE;
+
+	return __atomic_load_n(&pool->slab_at[page], __ATOMIC_ACQUIRE);
+}
+
+/*
+ * Number of the object that `p` lies in. In units of 512 B, offsets stay under
+ * 2^14 (slabs under 8 MiB) and sizes under 2^12, so that the product with
+ * 2^32 / size rounded up is exact.
+ */
+static inline unsigned vs_slab_object(const struct vs_slab *slab, CUdeviceptr p)
+{
+	uint64_t unit = (p - slab->base) / VS_ALIGN;
+
+	return (unsigned)(unit * slab->inverse >> 32);
+}
+
+/* Bytes of a slab of a class; a multiple of VS_SLAB_PAGE. */
+size_t vs_slab_span(unsigned class);
+
+/* The struct of a context's slabs, made if new; NULL without memory. Lock. */
+struct vs_slabs *vs_slabs_of(struct vs_pool *pool, struct vs_ctx *ctx);
+
+/*
+ * Fills an empty batch with up to `wanted` objects that may be used at once:
+ * from batches whose marker is done, else from slabs. Returns how many. Lock.
+ */
+unsigned vs_slab_refill(struct vs_pool *pool, struct vs_slabs *s,
+			unsigned class, unsigned wanted,
+			struct vs_batch *batch);
+/* Takes a batch of freed objects with their tag (copied). False: no memory. */
+bool vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,
+		    const struct vs_batch *batch);
+/* Makes a slab of a mapped range; NULL without host memory. Lock. */
+struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
+			     unsigned class, struct vs_range *range);
+/*
+ * Puts objects of done batches back into their slabs and gives empty slabs
+ * back to the heap. Returns bytes given back. Lock.
+ */
+uint64_t vs_slab_sweep(struct vs_pool *pool);
+/* Takes back everything a dying, idle context owned. Lock. */
+void vs_slab_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx);
+/* Puts an object back into its slab (not live, not in a batch). Lock. */
+void vs_slab_put(struct vs_pool *pool, struct vs_obj obj);
+
+#endif

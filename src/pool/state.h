@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * state: struct vs_pool, the memory of one device. Private to the room.
+ *
+ * Owned by pool/pool.c, made once a device, never unmade. `lock` guards all
+ * fields without another note; `grow` is held by whoever changes which chunk
+ * is mapped where (one thread at a time, over driver calls); it is taken
+ * before `lock`, never after.
+ */
+#ifndef VS_POOL_STATE_H
+#define VS_POOL_STATE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/stat.h"
+#include "driver/vmm.h"
+#include "pool/chunk.h"
+#include "pool/fence.h"
+#include "pool/heap.h"
+
+#define VS_SMALL_MAX ((size_t)1 << 20) /* larger requests are ranges */
+#define VS_GRANULE ((size_t)2 << 20)   /* what a chunk is a multiple of */
+#define VS_ALIGN ((size_t)512)	       /* of every allocation (facts, 6) */
+
+/* Memory that is held without asking whether it is needed (see pool/grow). */
+#define VS_FLOOR ((uint64_t)64 << 20)
+
+/* Heaps of a pool: stretches of the arena, one store of chunks. */
+enum vs_heap_kind {
+	VS_HEAP_LARGE,	/* ranges of 8 MiB and more */
+	VS_HEAP_MIDDLE, /* smaller ranges */
+	VS_HEAP_SLABS,
+	VS_N_HEAPS
+};
+
+struct vs_slab;
+
+struct vs_pool {
+	struct vs_vmm_device dev;   /* constant */
+	CUdeviceptr base, end;	    /* the arena; constant */
+	int index;		    /* among the pools; constant */
+
+	pthread_mutex_t grow;
+	pthread_mutex_t lock;
+
+	struct vs_heap heap[VS_N_HEAPS];
+	struct vs_chunks chunks;
+	struct vs_owner_page *owner;  /* by 1 MiB of the arena; atomics */
+	struct vs_range_list pending; /* oldest first, by tag */
+	uint64_t pending_bytes;	      /* of that list */
+	uint64_t now;		      /* clock, ns, as of the last tick */
+	uint64_t seen_allocs, quiet_since; /* decay's; count, clock */
+	uint64_t unmarked_bytes;      /* of them, freed in the current epoch */
+	uint64_t unmarked_tag;	      /* that epoch */
+	uint64_t live_bytes, live_spans; /* asked for, given; ranges only */
+	uint64_t live_blocks;	      /* ranges only */
+
+	/* small objects: what left the slabs for threads and is not back */
+	struct vs_slab **slab_at; /* by VS_SLAB_PAGE of the slab heap; atomic */
+	struct vs_slabs *slabs;	   /* of every context with small objects */
+	struct vs_tcache *tcaches; /* every one made for this pool */
+	uint64_t slab_bytes;	   /* of ranges that are slabs */
+	/* small frees that went past the caches */
+	uint64_t odd_frees, odd_free_bytes, odd_free_spans;
+	/* small objects that died with their context */
+	uint64_t lost_blocks, lost_bytes, lost_spans;
+
+	_Atomic uint64_t peers; /* devices with access to our chunks */
+	_Atomic uint64_t reach; /* peers and the device itself */
+	struct vs_fence fence;
+	struct vs_stats stats;
+
+	/* knobs, in bytes of this device; constant */
+	uint64_t memory_limit; /* UINT64_MAX: none */
+	uint64_t pending_limit;
+	uint64_t release_threshold;
+	uint64_t chunk_size; /* 0: by the growth rule */
+	bool is_contiguous;
+	bool is_sync;
+	bool is_fussy; /* frees take the slow path: sync, zero or junk */
+};
+
+/* Pools by device ordinal, NULL where none was made. */
+struct vs_pool *vs_pool_of(CUdevice device);
+/* Pool number i in the order of their making, or NULL. */
+struct vs_pool *vs_pool_by_index(int i);
+/* The pool whose arena holds `p`, or NULL. Lock-free. */
+struct vs_pool *vs_pool_at(CUdeviceptr p);
+
+#endif

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/tcache.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <string.h>
+
+#include "base/meta.h"
+#include "pool/pool.h"
+
+/* Bytes that a bin's batch may hold, and serials taken at a time. */
+#define BIN_BYTES ((size_t)8 << 20)
+#define SERIALS 4096
+
+static _Atomic uint64_t next_serial = 1;
+
+static inline void spin_lock(struct vs_tcache *tc)
+{
+	/* the other side is a trim: rare, and it may have been preempted */
+	while (atomic_exchange_explicit(&tc->spin, 1, memory_order_acquire))
+		sched_yield();
+}
+
+static inline void spin_unlock(struct vs_tcache *tc)
+{
+	atomic_store_explicit(&tc->spin, 0, memory_order_release);
+}
+
+/* Adds to a counter that only this thread writes. */
+static inline void bump(_Atomic uint64_t *counter, uint64_t n)
+{
+	atomic_store_explicit(
+		counter,
+		atomic_load_explicit(counter, memory_order_relaxed) + n,
+		memory_order_relaxed);
+}
+
+static __attribute__((noinline)) void more_serials(struct vs_tcache *tc)
+{
+	tc->serial = atomic_fetch_add(&next_serial, SERIALS);
+	tc->serial_end = tc->serial + SERIALS;
+}
+
+/*
+ * Hot. Preconditions: the context of `tc` is current and alive as far as this
+ * thread can know, 1 <= size <= VS_SMALL_MAX.
+ */
+CUdeviceptr vs_tcache_take(struct vs_tcache *tc, size_t size)
+{
+	struct vs_bin *bin = &tc->bin[vs_class_of(size)];
+	struct vs_obj obj;
+
+	spin_lock(tc);
+	if (__builtin_expect(!bin->idle || bin->idle->n == 0, 0)) {
+		spin_unlock(tc);
+		return 0;
+	}
+	obj = bin->idle->obj[--bin->idle->n];
+	if (__builtin_expect(tc->serial == tc->serial_end, 0))
+		more_serials(tc);
+	atomic_store_explicit(obj.word, VS_WORD(tc->serial++, size),
+			      memory_order_release);
+	spin_unlock(tc);
+	bump(&tc->allocs, 1);
+	bump(&tc->alloc_bytes, size);
+	bump(&tc->alloc_spans, vs_class_size(vs_class_of(size)));
+	return obj.address;
+}
+
+static unsigned cap_limit(unsigned class)
+{
+	size_t n = BIN_BYTES / vs_class_size(class);
+
+	return n > VS_BATCH ? VS_BATCH : (unsigned)n;
+}
+
+static bool open_bin(struct vs_bin *bin)
+{
+	if (bin->idle)
+		return true;
+	bin->freed = vs_meta_alloc(sizeof(*bin->freed));
+	bin->idle = bin->freed ? vs_meta_alloc(sizeof(*bin->idle)) : NULL;
+	bin->cap = 2;
+	return bin->idle != NULL;
+}
+
+/*
+ * Makes room for one more freed object: hands a full batch to the pool, and
+ * lets the next one grow. Spin held, given up inside. False: no host memory.
+ */
+static __attribute__((noinline)) bool make_room(struct vs_tcache *tc,
+						unsigned class)
+{
+	struct vs_bin *bin = &tc->bin[class];
+	struct vs_pool *pool = tc->pool;
+	struct vs_batch full;
+
+	if (!open_bin(bin))
+		return false;
+	if (bin->freed->n < bin->cap)
+		return true;
+	memcpy(&full, bin->freed, sizeof(full));
+	bin->freed->n = 0;
+	if (bin->cap * 2 <= cap_limit(class))
+		bin->cap *= 2;
+	spin_unlock(tc);
+	pthread_mutex_lock(&pool->lock);
+	if (!atomic_load(&tc->ctx->is_dead))
+		vs_slab_return(pool, tc->slabs, class, &full);
+	pthread_mutex_unlock(&pool->lock);
+	spin_lock(tc);
+	return true;
+}
+
+/* Ends the life of an object: its word says what it was. 0: it has none. */
+static inline uint64_t end_life(struct vs_slab *slab, CUdeviceptr p,
+				unsigned *index_out)
+{
+	unsigned i = vs_slab_object(slab, p);
+	uint64_t word;
+
+	if (i >= slab->n_objects ||
+	    slab->base + i * vs_class_size(slab->class) != p)
+		return 0;
+	*index_out = i;
+	word = atomic_load_explicit(&slab->words[i], memory_order_relaxed);
+	if (word == 0)
+		return 0;
+	return atomic_exchange_explicit(&slab->words[i], 0,
+					memory_order_acq_rel);
+}
+
+/* Hot. Precondition: `slab` is of the context of `tc`. */
+CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
+		       CUdeviceptr p)
+{
+	struct vs_bin *bin = &tc->bin[slab->class];
+	uint64_t word;
+	unsigned i;
+
+	word = end_life(slab, p, &i);
+	if (__builtin_expect(word == 0, 0))
+		return VS_PASS;
+	spin_lock(tc);
+	if (__builtin_expect(!bin->freed || bin->freed->n >= bin->cap, 0) &&
+	    !make_room(tc, slab->class)) {
+		spin_unlock(tc);
+		return CUDA_SUCCESS; /* lost to the pool until the reset */
+	}
+	bin->freed->obj[bin->freed->n++] =
+		(struct vs_obj){p, &slab->words[i]};
+	bin->freed->tag = vs_fence_tag(&tc->pool->fence);
+	spin_unlock(tc);
+	bump(&tc->frees, 1);
+	bump(&tc->free_bytes, VS_WORD_SIZE(word));
+	bump(&tc->free_spans, vs_class_size(slab->class));
+	return CUDA_SUCCESS;
+}
+
+/*
+ * The thread's own freed objects become idle when their tag is done; that is
+ * the cycle of a program that allocates and frees in a loop. Each time round
+ * the bin may hold twice as much, so that one marker serves more frees.
+ */
+static bool turn_round(struct vs_tcache *tc, struct vs_bin *bin, unsigned class)
+{
+	struct vs_fence *f = &tc->pool->fence;
+	struct vs_batch *freed = bin->freed;
+	unsigned limit = cap_limit(class);
+
+	if (freed->n == 0)
+		return false;
+	if (!vs_fence_is_done(f, freed->tag)) {
+		if (freed->n < limit && freed->n <= bin->cap / 2)
+			return false; /* too few to be worth a marker */
+		if (freed->tag >= atomic_load(&f->epoch))
+			vs_fence_record(f);
+		vs_fence_poll(f);
+		if (!vs_fence_is_done(f, freed->tag))
+			return false;
+	}
+	bin->freed = bin->idle;
+	bin->idle = freed;
+	bin->cap = bin->cap * 2 < limit ? bin->cap * 2 : limit;
+	return true;
+}
+
+bool vs_tcache_refill(struct vs_tcache *tc, unsigned class)
+{
+	struct vs_bin *bin = &tc->bin[class];
+	bool is_filled;
+
+	pthread_mutex_lock(&tc->pool->lock);
+	spin_lock(tc);
+	is_filled = open_bin(bin);
+	if (is_filled && bin->idle->n == 0 &&
+	    !atomic_load(&tc->ctx->is_dead)) {
+		is_filled = turn_round(tc, bin, class);
+		if (!is_filled)
+			is_filled = vs_slab_refill(tc->pool, tc->slabs, class,
+						   bin->cap, bin->idle) > 0;
+	}
+	spin_unlock(tc);
+	pthread_mutex_unlock(&tc->pool->lock);
+	return is_filled;
+}
+
+struct vs_tcache *vs_tcache_find(struct vs_thread *t, CUcontext handle)
+{
+	struct vs_tcache *tc;
+
+	for (tc = t->cache; tc; tc = tc->next) {
+		if (tc->handle == handle && !atomic_load(&tc->ctx->is_dead))
+			return tc;
+	}
+	return NULL;
+}
+
+/* A cache of this thread whose context has died serves the new one. */
+static struct vs_tcache *reuse_dead(struct vs_thread *t, struct vs_pool *pool)
+{
+	struct vs_tcache *tc;
+
+	for (tc = t->cache; tc; tc = tc->next) {
+		if (tc->pool == pool && atomic_load(&tc->ctx->is_dead))
+			return tc;
+	}
+	return NULL;
+}
+
+struct vs_tcache *vs_tcache_make(struct vs_thread *t, struct vs_pool *pool,
+				 struct vs_ctx *ctx)
+{
+	struct vs_tcache *tc = reuse_dead(t, pool);
+	bool is_new = !tc;
+
+	if (is_new)
+		tc = vs_meta_alloc(sizeof(*tc));
+	if (!tc)
+		return NULL;
+	pthread_mutex_lock(&pool->lock);
+	spin_lock(tc);
+	tc->slabs = vs_slabs_of(pool, ctx);
+	if (tc->slabs) {
+		tc->pool = pool;
+		tc->ctx = ctx;
+		tc->handle = ctx->handle;
+		if (is_new) {
+			tc->next_made = pool->tcaches;
+			pool->tcaches = tc;
+			tc->next = t->cache;
+			t->cache = tc;
+		}
+	}
+	spin_unlock(tc);
+	pthread_mutex_unlock(&pool->lock);
+	if (is_new && !tc->slabs) {
+		vs_meta_free(tc, sizeof(*tc));
+		return NULL;
+	}
+	return tc->slabs ? tc : NULL;
+}
+
+CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_slab *slab,
+				 CUdeviceptr p)
+{
+	struct vs_batch one;
+	uint64_t word;
+	unsigned i;
+
+	word = end_life(slab, p, &i);
+	if (word == 0)
+		return VS_PASS;
+	one.n = 1;
+	one.obj[0] = (struct vs_obj){p, &slab->words[i]};
+	one.tag = vs_fence_tag(&pool->fence);
+	pthread_mutex_lock(&pool->lock);
+	if (slab->ctx->slabs)
+		vs_slab_return(pool, slab->ctx->slabs, slab->class, &one);
+	pool->odd_frees++;
+	pool->odd_free_bytes += VS_WORD_SIZE(word);
+	pool->odd_free_spans += vs_class_size(slab->class);
+	pthread_mutex_unlock(&pool->lock);
+	return CUDA_SUCCESS;
+}
+
+/* Empties one bin; pool.lock and spin held. */
+static void flush_bin(struct vs_pool *pool, struct vs_tcache *tc,
+		      unsigned class, bool is_dying)
+{
+	struct vs_bin *bin = &tc->bin[class];
+
+	if (!bin->idle)
+		return;
+	if (!is_dying) {
+		for (unsigned i = 0; i < bin->idle->n; i++)
+			vs_slab_put(pool, bin->idle->obj[i]);
+		if (bin->freed->n > 0)
+			vs_slab_return(pool, tc->slabs, class, bin->freed);
+	}
+	bin->idle->n = 0;
+	bin->freed->n = 0;
+	bin->cap = 2;
+}
+
+static void flush_cache(struct vs_pool *pool, struct vs_tcache *tc,
+			bool is_dying)
+{
+	spin_lock(tc);
+	if (is_dying || !atomic_load(&tc->ctx->is_dead)) {
+		for (unsigned c = 0; c < VS_N_CLASSES; c++)
+			flush_bin(pool, tc, c, is_dying);
+	}
+	spin_unlock(tc);
+}
+
+void vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx)
+{
+	pthread_mutex_lock(&pool->lock);
+	for (struct vs_tcache *tc = pool->tcaches; tc; tc = tc->next_made) {
+		if (!ctx || tc->ctx == ctx)
+			flush_cache(pool, tc, ctx != NULL);
+	}
+	pthread_mutex_unlock(&pool->lock);
+}
+
+void vs_tcache_exit(struct vs_thread *t)
+{
+	for (struct vs_tcache *tc = t->cache; tc; tc = tc->next) {
+		pthread_mutex_lock(&tc->pool->lock);
+		flush_cache(tc->pool, tc, false);
+		pthread_mutex_unlock(&tc->pool->lock);
+	}
+}
+
+uint64_t vs_serial_next(void)
+{
+	return atomic_fetch_add_explicit(&next_serial, 1,
+					 memory_order_relaxed);
+}

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tcache: what a thread keeps of small objects, one for each context it
+ * allocates under. The hot path of small requests lives here.
+ *
+ * A cache is used by its thread; a spinlock of its own, hardly ever contended,
+ * lets a trim or a dying context empty it from another thread. It is never
+ * freed: an ended thread's cache is emptied and goes to the next thread.
+ */
+#ifndef VS_POOL_TCACHE_H
+#define VS_POOL_TCACHE_H
+
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/thread.h"
+#include "pool/slab.h"
+
+struct vs_bin {
+	struct vs_batch *idle;	/* ready to be handed out; NULL: never used */
+	struct vs_batch *freed; /* freed by this thread, tag = the newest */
+	unsigned cap;		/* objects a batch may hold now; grows with use */
+};
+
+struct vs_tcache {
+	struct vs_tcache *next;	     /* of the same thread; constant */
+	struct vs_tcache *next_made; /* of the same pool; pool.lock */
+	CUcontext handle;	     /* the key; spin */
+	struct vs_ctx *ctx;	     /* spin */
+	struct vs_pool *pool;
+	struct vs_slabs *slabs;
+	_Atomic int spin;
+	uint64_t serial, serial_end; /* numbers taken from the common stock */
+	/* written by the thread, read by anyone */
+	_Atomic uint64_t allocs, alloc_bytes; /* handed out */
+	_Atomic uint64_t frees, free_bytes;   /* taken back */
+	_Atomic uint64_t alloc_spans, free_spans; /* the same in object sizes */
+	struct vs_bin bin[VS_N_CLASSES];
+};
+
+/* The thread's cache for a context, or NULL. */
+struct vs_tcache *vs_tcache_find(struct vs_thread *t, CUcontext handle);
+/* Makes it. NULL: no host memory. Takes pool.lock. */
+struct vs_tcache *vs_tcache_make(struct vs_thread *t, struct vs_pool *pool,
+				 struct vs_ctx *ctx);
+
+/*
+ * Hot: `size` bytes (1 .. VS_SMALL_MAX) from the cache of this thread; 0 if
+ * the bin is empty. The caller has checked that the context is current.
+ */
+CUdeviceptr vs_tcache_take(struct vs_tcache *tc, size_t size);
+/*
+ * Hot: the object at `p` of `slab` goes into the cache. CUDA_SUCCESS; VS_PASS
+ * if `p` is not the base of a live object. May hand a full batch to the pool.
+ */
+CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
+		       CUdeviceptr p);
+/* Refills the bin of a class without growing; false if there is nothing. */
+bool vs_tcache_refill(struct vs_tcache *tc, unsigned class);
+/* The free of an object that has no cache in this thread. Takes pool.lock. */
+CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_slab *slab,
+				 CUdeviceptr p);
+
+/*
+ * Moves every object in the caches of the pool (`ctx`: only of that context)
+ * back to the slabs' batches. Takes the spinlocks, pool.lock inside.
+ */
+void vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx);
+/* The thread ends. */
+void vs_tcache_exit(struct vs_thread *t);
+/* A number no other allocation of the process has. */
+uint64_t vs_serial_next(void);
+
+#endif

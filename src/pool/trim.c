@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * trim: giving memory back: by signal, age, need, and with a dying context.
+ */
+#include "pool/pool.h"
+
+#include <stdatomic.h>
+
+#include "base/knob.h"
+#include "base/log.h"
+#include "driver/real.h"
+#include "driver/vmm.h"
+#include "pool/grow.h"
+#include "pool/range.h"
+#include "pool/slab.h"
+#include "pool/state.h"
+#include "pool/tcache.h"
+
+/* How long another allocating call may be held up for pending memory. */
+#define RELIEF_PATIENCE ((uint64_t)10000000000)
+
+/* What became complete goes home, so that whole chunks are idle. */
+static void collect(struct vs_pool *pool)
+{
+	vs_tcache_flush(pool, NULL);
+	vs_fence_record(&pool->fence);
+	vs_fence_poll(&pool->fence);
+	pthread_mutex_lock(&pool->lock);
+	vs_range_harvest(pool);
+	vs_slab_sweep(pool);
+	pthread_mutex_unlock(&pool->lock);
+}
+
+static uint64_t release(struct vs_pool *pool, uint64_t bytes, uint64_t before)
+{
+	uint64_t released;
+
+	pthread_mutex_lock(&pool->grow);
+	released = vs_grow_release(pool, bytes, before);
+	pthread_mutex_unlock(&pool->grow);
+	if (released > 0) {
+		vs_stat_add(&pool->stats, trims, 1);
+		vs_stat_add(&pool->stats, trimmed, released);
+	}
+	return released;
+}
+
+static uint64_t trim_pool(struct vs_pool *pool)
+{
+	collect(pool);
+	return release(pool, UINT64_MAX, UINT64_MAX);
+}
+
+uint64_t vs_pool_trim(void)
+{
+	uint64_t released = 0;
+	struct vs_pool *pool;
+
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
+		released += trim_pool(pool);
+	return released;
+}
+
+/* Trims; if that brings nothing, waits for pending memory and trims again. */
+static uint64_t relieve_pool(struct vs_pool *pool)
+{
+	uint64_t released = trim_pool(pool);
+
+	while (released == 0 &&
+	       vs_fence_wait(&pool->fence, RELIEF_PATIENCE))
+		released = trim_pool(pool);
+	if (released > 0)
+		vs_stat_add(&pool->stats, retries, 1);
+	return released;
+}
+
+uint64_t vs_pool_relieve(void)
+{
+	uint64_t released = 0;
+	struct vs_pool *pool;
+
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
+		released += relieve_pool(pool);
+	return released;
+}
+
+/*
+ * Decay of one pool. Thread caches are emptied only once nothing was allocated
+ * for the whole time: before, they are in use.
+ */
+static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
+{
+	uint64_t allocs, idle, asked, given;
+
+	pthread_mutex_lock(&pool->lock);
+	pool->now = now;
+	vs_range_live(pool, &asked, &given, &allocs);
+	allocs = vs_stat_get(&pool->stats, large_hit) +
+		 vs_stat_get(&pool->stats, large_miss);
+	for (struct vs_tcache *tc = pool->tcaches; tc; tc = tc->next_made)
+		allocs += vs_stat_get(tc, allocs);
+	if (allocs != pool->seen_allocs) {
+		pool->seen_allocs = allocs;
+		pool->quiet_since = now;
+	}
+	vs_range_harvest(pool);
+	pthread_mutex_unlock(&pool->lock);
+	if (now - pool->quiet_since >= age)
+		collect(pool);
+	pthread_mutex_lock(&pool->lock);
+	idle = pool->chunks.idle_bytes;
+	pthread_mutex_unlock(&pool->lock);
+	if (idle > pool->release_threshold)
+		release(pool, idle - pool->release_threshold,
+			now - age + (age == 0));
+}
+
+void vs_pool_tick(void)
+{
+	uint64_t now = vs_vmm_clock();
+	struct vs_pool *pool;
+
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
+		decay(pool, now, vs_knobs.decay_ms * 1000000);
+}
+
+void vs_pool_synchronized(void)
+{
+	struct vs_pool *pool;
+
+	if (__builtin_expect(vs_knobs.decay_ms != 0, 1))
+		return;
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
+		if (vs_stat_get(&pool->stats, idle) +
+			    vs_stat_get(&pool->stats, pending) >
+		    pool->release_threshold)
+			decay(pool, vs_vmm_clock(), 0);
+	}
+}
+
+/* Memory of the pool that is not the program's at this moment. */
+uint64_t vs_pool_reclaimable(uint64_t *limit_out, uint64_t *held_out)
+{
+	uint64_t asked, given, blocks, held;
+	struct vs_pool *pool;
+	CUdevice device;
+
+	*limit_out = *held_out = 0;
+	if (vs_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
+		return 0;
+	pool = vs_pool_of(device);
+	if (!pool)
+		return 0;
+	pthread_mutex_lock(&pool->lock);
+	vs_range_live(pool, &asked, &given, &blocks);
+	held = pool->chunks.held;
+	pthread_mutex_unlock(&pool->lock);
+	if (pool->memory_limit != UINT64_MAX)
+		*limit_out = pool->memory_limit;
+	*held_out = held;
+	return held > given ? held - given : 0;
+}
+
+void vs_pool_refresh(int i)
+{
+	struct vs_pool *pool = vs_pool_by_index(i);
+	uint64_t asked, given, blocks, hits = 0;
+
+	if (!pool)
+		return;
+	vs_range_live(pool, &asked, &given, &blocks);
+	vs_stat_set(&pool->stats, live, asked);
+	vs_stat_set(&pool->stats, blocks, blocks);
+	for (struct vs_tcache *tc = pool->tcaches; tc; tc = tc->next_made)
+		hits += vs_stat_get(tc, allocs);
+	atomic_store(&pool->stats.small_hit,
+		     hits - vs_stat_get(&pool->stats, small_miss));
+}
+
+/* The primary context of a device, NULL if there is none. */
+static CUcontext primary_of(CUdevice device)
+{
+	CUcontext ctx = NULL;
+	unsigned flags;
+	int is_active = 0;
+
+	if (vs_real.cuDevicePrimaryCtxGetState(device, &flags, &is_active) !=
+		    CUDA_SUCCESS ||
+	    !is_active ||
+	    vs_real.cuDevicePrimaryCtxRetain(&ctx, device) != CUDA_SUCCESS)
+		return NULL;
+	vs_real.cuDevicePrimaryCtxRelease_v2(device);
+	return ctx;
+}
+
+/* The last context of a device takes the whole pool's memory with it. */
+static bool has_other_context(CUdevice device)
+{
+	struct vs_ctx *any[1];
+
+	return vs_ctx_list((uint64_t)1 << device, any, 1) > 0;
+}
+
+void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
+{
+	struct vs_ctx *ctx;
+	struct vs_pool *pool;
+
+	if (!handle)
+		handle = primary_of(device);
+	ctx = handle ? vs_ctx_peek(handle) : NULL;
+	if (!ctx)
+		return;
+	/* its work must be done before its memory goes; an error means that
+	   the context is beyond work */
+	if (vs_pool_count() > 0)
+		vs_vmm_ctx_wait(ctx->handle);
+	vs_ctx_bury(ctx);
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
+		if (ctx->device == pool->dev.device) {
+			vs_tcache_flush(pool, ctx);
+			vs_range_drop_ctx(pool, ctx);
+		}
+		vs_fence_forget(&pool->fence, ctx);
+	}
+	pool = vs_pool_of(ctx->device);
+	if (pool && !has_other_context(ctx->device)) {
+		vs_fence_reset(&pool->fence);
+		trim_pool(pool);
+	}
+}
