@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pairs: nanoseconds of one operation, for tests/bench/bench.
+ *   pairs pair SIZE ROUNDS        cuMemAlloc + cuMemFree, one thread
+ *   pairs threads N SIZE ROUNDS   the same in N threads; over all of them
+ *   pairs burst SIZE ROUNDS       64 allocations, then 64 frees; a pair
+ *   pairs query SIZE ROUNDS       cuMemGetAddressRange of an interior pointer
+ *   pairs dlsym ROUNDS            dlsym of a name that is not the driver's
+ */
+#undef __CUDA_API_VERSION_INTERNAL
+#include <cuda.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define N_BURST 64
+#define MAX_THREADS 256
+
+static CUcontext ctx;
+static size_t size;
+static long rounds;
+static pthread_barrier_t barrier;
+
+static void try(CUresult result, const char *what)
+{
+	if (result == CUDA_SUCCESS)
+		return;
+	fprintf(stderr, "%s: error %d\n", what, (int)result);
+	exit(1);
+}
+#define TRY(call) try(call, #call)
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
+}
+
+static void pair_rounds(long n)
+{
+	CUdeviceptr p;
+
+	while (n--) {
+		TRY(cuMemAlloc(&p, size));
+		TRY(cuMemFree(p));
+	}
+}
+
+static void burst_rounds(long n)
+{
+	CUdeviceptr p[N_BURST];
+
+	while (n--) {
+		for (int i = 0; i < N_BURST; i++)
+			TRY(cuMemAlloc(&p[i], size));
+		for (int i = 0; i < N_BURST; i++)
+			TRY(cuMemFree(p[i]));
+	}
+}
+
+static void query_rounds(long n)
+{
+	CUdeviceptr p, base;
+	size_t range;
+
+	TRY(cuMemAlloc(&p, size));
+	while (n--)
+		TRY(cuMemGetAddressRange(&base, &range, p + size / 2));
+	TRY(cuMemFree(p));
+}
+
+static void dlsym_rounds(long n)
+{
+	void *volatile found;
+
+	while (n--)
+		found = dlsym(RTLD_DEFAULT, "printf");
+	(void)found;
+}
+
+/* Nanoseconds a round. */
+static double timed(void (*work)(long))
+{
+	double start;
+
+	work(rounds < 20 ? rounds : rounds / 20);
+	start = now();
+	work(rounds);
+	return (now() - start) / (double)rounds;
+}
+
+static void *thread(void *arg)
+{
+	(void)arg;
+	TRY(cuCtxSetCurrent(ctx));
+	pair_rounds(rounds / 20 + 1);
+	pthread_barrier_wait(&barrier);
+	pair_rounds(rounds);
+	pthread_barrier_wait(&barrier);
+	return NULL;
+}
+
+static double threads(int n)
+{
+	pthread_t t[MAX_THREADS];
+	double start, end;
+
+	if (n < 1 || n > MAX_THREADS)
+		n = 1;
+	pthread_barrier_init(&barrier, NULL, (unsigned)n + 1);
+	for (int i = 0; i < n; i++)
+		if (pthread_create(&t[i], NULL, thread, NULL))
+			exit(1);
+	pthread_barrier_wait(&barrier);
+	start = now();
+	pthread_barrier_wait(&barrier);
+	end = now();
+	for (int i = 0; i < n; i++)
+		pthread_join(t[i], NULL);
+	return (end - start) / ((double)rounds * n);
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 2 ? argv[1] : "";
+	CUdevice device;
+	double ns;
+
+	TRY(cuInit(0));
+	TRY(cuDeviceGet(&device, 0));
+	TRY(cuDevicePrimaryCtxRetain(&ctx, device));
+	TRY(cuCtxSetCurrent(ctx));
+	size = argc > 3 ? strtoull(argv[argc - 2], NULL, 10) : 0;
+	rounds = argc > 2 ? strtol(argv[argc - 1], NULL, 10) : 0;
+	if (rounds < 1)
+		what = "";
+	if (strcmp(what, "pair") == 0)
+		ns = timed(pair_rounds);
+	else if (strcmp(what, "burst") == 0)
+		ns = timed(burst_rounds) / N_BURST;
+	else if (strcmp(what, "query") == 0)
+		ns = timed(query_rounds);
+	else if (strcmp(what, "dlsym") == 0)
+		ns = timed(dlsym_rounds);
+	else if (strcmp(what, "threads") == 0 && argc > 4)
+		ns = threads(atoi(argv[2]));
+	else {
+		fprintf(stderr, "usage: pairs pair|burst|query SIZE ROUNDS | "
+				"threads N SIZE ROUNDS | dlsym ROUNDS\n");
+		return 2;
+	}
+	printf("%.1f\n", ns);
+	return 0;
+}
