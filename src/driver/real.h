@@ -4,8 +4,10 @@
  *
  * vs_real is filled once, from the image of libcuda that the program itself
  * found, and constant afterwards; a second image is never mixed in (its
- * functions stay untouched). A member of an OPT row may be NULL. Unit tests
- * fill vs_real by vs_real_set with functions of their own.
+ * functions stay untouched). A member of an OPT row of kind USE may be NULL;
+ * those of kind API never are: without a driver, or in a driver that has no
+ * such function, they only answer an error. Unit tests fill vs_real by
+ * vs_real_set with functions of their own.
  */
 #ifndef VS_DRIVER_REAL_H
 #define VS_DRIVER_REAL_H
@@ -30,15 +32,25 @@ static inline bool vs_real_ready(void)
 	return atomic_load_explicit(&vs_real_is_ready, memory_order_acquire);
 }
 
+/* True once an image was bound for good, whether it has all REQ rows or not. */
+bool vs_real_bound(void);
+
 /*
- * Fills vs_real from the image that holds `address` (an address that a look-up
- * of the program returned), or, with NULL, from the libcuda already loaded in
- * the process. Finds each row by its exact symbol and asks cuGetProcAddress
- * for it too, since the two may return different addresses. Returns whether
- * vs_real is ready. Any thread; blocks for another thread's binding; never
- * loads a library.
+ * Fills vs_real from the image that ELF binding reaches, if there is one; else
+ * from the one that holds `address` (an address that a look-up of the program
+ * returned), or, with NULL, from the libcuda first in link order. Finds each
+ * row by its exact symbol and asks cuGetProcAddress for it too, since the two
+ * may return different addresses. Returns whether vs_real is ready. Any
+ * thread, no lock held over calls into loader or driver; never loads a
+ * library, but keeps the image loaded for good.
  */
 bool vs_real_bind(const void *address);
+
+/*
+ * Before an image is bound: row `api` calls `function` (of an object that is
+ * no libcuda).
+ */
+void vs_real_lend(int api, void *function);
 
 /*
  * Row number (enum vs_api) of the intercepted function at `address`, -1 when

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * gate: whether the shim serves this process, or every wrapper just calls the
- * real function: knob off or sync, excluded program, forked child, driver shut
- * down.
+ * real function: no driver bound yet, knob off, excluded program, forked
+ * child, driver shut down. It opens once and closes once.
  */
 #ifndef VS_HOOK_GATE_H
 #define VS_HOOK_GATE_H
@@ -12,13 +12,19 @@
 
 extern _Atomic bool vs_gate_flag;
 
+/* True implies that vs_real is ready. Acquire. */
 static inline bool vs_gate_is_open(void)
 {
-	return atomic_load_explicit(&vs_gate_flag, memory_order_relaxed);
+	return atomic_load_explicit(&vs_gate_flag, memory_order_acquire);
 }
 
-/* When libcuda is bound: reads knobs and program name, sets fork handlers. */
+/*
+ * When a libcuda is first seen: reads the knobs and the program's name, sets
+ * the fork handler. Further calls do nothing.
+ */
 void vs_gate_init(void);
+/* The driver is bound: opens, unless the gate is closed for good. */
+void vs_gate_open(void);
 /* For good; logged once at info level with the reason. */
 void vs_gate_close(const char *why);
 /* cuInit succeeded in this process: a later fork must not inherit. */

@@ -7,16 +7,39 @@
 #ifndef VS_HOOK_SYMBOLS_H
 #define VS_HOOK_SYMBOLS_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 /*
  * For a wrapper reached by ELF binding before any look-up: binds vs_real to
  * the libcuda of the process. Returns false if there is none.
  */
-int vs_symbols_ensure(void);
+bool vs_symbols_ensure(void);
 
-/* The wrapper for the real function at `address`, else `address` itself. */
+/*
+ * The wrapper for the real function at `address`, else `address` itself. The
+ * first address in a libcuda binds vs_real to that image.
+ */
 void *vs_symbols_replace(void *address);
 
-/* The real dlsym, found behind the shim; NULL only without a dynamic libc. */
-void *vs_symbols_real_dlsym(void *handle, const char *name);
+/*
+ * The function that the program would get for `name` if the shim were not
+ * there and no libcuda either; NULL: none.
+ */
+void *vs_symbols_next(const char *name);
+
+/*
+ * What becomes of a look-up of a name cu[A-Z]...: hook/dlsym.c, its only
+ * caller, returns `answer`, or jumps to the real look-up with all arguments and
+ * the return address as they came. Two registers on both processors.
+ */
+struct vs_look {
+	void *answer;
+	uintptr_t is_answered;
+};
+
+/* `version`: NULL for dlsym. `caller`: return address of the look-up. */
+struct vs_look vs_symbols_look(void *handle, const char *name,
+			       const char *version, const void *caller);
 
 #endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * loader: what the dynamic loader has in memory, read from its own tables.
+ *
+ * The shim exports dlsym and dlvsym, so the real ones cannot be asked for by
+ * name: they are found by walking the objects behind the shim's own. Reading
+ * takes no lock of the shim, calls no malloc and leaves dlerror alone. Nothing
+ * is called back while the loader iterates.
+ */
+#ifndef VS_DRIVER_LOADER_H
+#define VS_DRIVER_LOADER_H
+
+#include <limits.h>
+#include <link.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A loaded object. Stays true as long as the object is loaded. */
+struct vs_image {
+	uintptr_t bias;		   /* to add to the file's addresses */
+	const ElfW(Dyn) * dynamic; /* NULL: a static object */
+	char path[PATH_MAX];	   /* as the loader knows it */
+};
+
+/*
+ * The dlsym and dlvsym behind the shim in link order: libc's, or those of
+ * another preloaded library. Zero until vs_loader_find ran; both are set
+ * before it returns. hook/dlsym.c jumps through them.
+ */
+extern void *(*vs_loader_dlsym)(void *handle, const char *name);
+extern void *(*vs_loader_dlvsym)(void *handle, const char *name,
+				 const char *version);
+
+/* Sets the two; any thread, any number of times. */
+void vs_loader_find(void);
+
+/* The shim's own object. */
+bool vs_loader_self(struct vs_image *image_out);
+/* Whether `address` lies in the shim's own object. */
+bool vs_loader_is_own(const void *address);
+/* Whether the object that holds `address` comes after the shim's. */
+bool vs_loader_is_behind(const void *address);
+
+/*
+ * The libcuda that holds `address`; with NULL the first in link order. It is
+ * one by its file name and by the functions it has.
+ */
+bool vs_loader_libcuda(const void *address, struct vs_image *image_out);
+
+/* The function that an object exports as `name` (default version), or NULL. */
+void *vs_loader_symbol(const struct vs_image *image, const char *name);
+
+#endif

@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * alloc: the calls that the pool serves. The first two functions are hot: a
+ * thread pointer, the gate and a count around vs_pool_alloc and vs_pool_free.
+ */
+#include <limits.h>
+
+#include "hook/hook.h"
+#include "hook/symbols.h"
+#include "pool/fence.h"
+#include "pool/pool.h"
+#include "report/service.h"
+#include "report/trace.h"
+
+/* An allocation has more to do: it is the first one, or it is traced. */
+static _Atomic bool is_watched = true;
+
+static CUresult alloc_shut(CUdeviceptr *out, size_t size)
+	__attribute__((cold, noinline));
+static CUresult alloc_after(CUresult result, CUdeviceptr *out, size_t size)
+	__attribute__((cold, noinline));
+static CUresult free_shut(CUdeviceptr p) __attribute__((cold, noinline));
+
+VS_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t size)
+{
+	struct vs_thread *t = vs_thread_self();
+	CUresult result;
+
+	if (vs_unlikely(!t || !vs_gate_is_open() || !out || t->depth))
+		return alloc_shut(out, size);
+	vs_thread_count(t, VS_API_cuMemAlloc_v2);
+	result = vs_pool_alloc(size, out);
+	if (vs_likely(result == CUDA_SUCCESS &&
+		      !atomic_load_explicit(&is_watched, memory_order_relaxed)))
+		return result;
+	return alloc_after(result, out, size);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr p)
+{
+	struct vs_thread *t = vs_thread_self();
+	CUresult result;
+
+	if (vs_unlikely(!t || !vs_gate_is_open() || vs_trace_is_on))
+		return free_shut(p);
+	vs_thread_count(t, VS_API_cuMemFree_v2);
+	result = vs_pool_free(p);
+	if (vs_likely(result != VS_PASS))
+		return result;
+	return vs_seen(vs_real.cuMemFree_v2(p));
+}
+
+/*
+ * The gate is shut, or the call cannot be the pool's: a NULL pointer, or a
+ * call that the driver made back into the program from under the pool.
+ */
+static CUresult alloc_shut(CUdeviceptr *out, size_t size)
+{
+	struct vs_thread *t = vs_thread_self();
+
+	if (vs_enter(VS_API_cuMemAlloc_v2) && out && t && !t->depth)
+		return alloc_after(vs_pool_alloc(size, out), out, size);
+	return vs_seen(vs_real.cuMemAlloc_v2(out, size));
+}
+
+static void trace_alloc(CUdeviceptr p)
+{
+	struct vs_span span;
+
+	if (vs_pool_find(p, &span))
+		vs_trace_alloc(span.id, span.size);
+}
+
+static void trace_free(CUdeviceptr p)
+{
+	struct vs_span span;
+
+	if (vs_pool_find(p, &span) && span.base == p)
+		vs_trace_free(span.id);
+}
+
+/* The pool served `p`. */
+static void served(CUdeviceptr p)
+{
+	if (vs_likely(!atomic_load_explicit(&is_watched, memory_order_relaxed)))
+		return;
+	/* where another road led to cuInit: it was not seen */
+	vs_enter_initialized();
+	vs_service_start();
+	atomic_store_explicit(&is_watched, vs_trace_is_on,
+			      memory_order_relaxed);
+	if (vs_trace_is_on)
+		trace_alloc(p);
+}
+
+static CUresult alloc_after(CUresult result, CUdeviceptr *out, size_t size)
+{
+	if (result == VS_PASS)
+		return vs_seen(vs_real.cuMemAlloc_v2(out, size));
+	if (result == CUDA_SUCCESS)
+		served(*out);
+	return result;
+}
+
+/* The gate is shut, or frees are traced. */
+static CUresult free_shut(CUdeviceptr p)
+{
+	CUresult result = VS_PASS;
+
+	if (vs_enter(VS_API_cuMemFree_v2)) {
+		if (vs_trace_is_on)
+			trace_free(p);
+		result = vs_pool_free(p);
+	}
+	return result != VS_PASS ? result : vs_seen(vs_real.cuMemFree_v2(p));
+}
+
+VS_EXPORT CUresult CUDAAPI cuInit(unsigned int flags)
+{
+	bool is_open = vs_enter(VS_API_cuInit);
+	CUresult result;
+
+	/* no libcuda, and nobody else's: what a program without a GPU expects
+	 */
+	if (!is_open && !vs_symbols_ensure() && !vs_symbols_next("cuInit"))
+		return CUDA_ERROR_NO_DEVICE;
+	result = vs_seen(vs_real.cuInit(flags));
+	if (result == CUDA_SUCCESS && is_open)
+		vs_enter_initialized();
+	return result;
+}
+
+#define PITCH_ALIGN ((size_t)512)   /* facts, section 6 */
+#define PITCH_MAX ((size_t)INT_MAX) /* of every device */
+
+/* Bytes of a pitched allocation as the driver makes it; 0: it words the error.
+ */
+static size_t pitched(size_t width, size_t height, unsigned element,
+		      size_t *pitch_out)
+{
+	size_t pitch = (width + PITCH_ALIGN - 1) & ~(PITCH_ALIGN - 1);
+	size_t size;
+
+	if ((element != 4 && element != 8 && element != 16) || width == 0 ||
+	    width > PITCH_MAX || __builtin_mul_overflow(pitch, height, &size))
+		return 0;
+	*pitch_out = pitch;
+	return size;
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out,
+					      size_t *pitch_out, size_t width,
+					      size_t height,
+					      unsigned int element)
+{
+	CUresult result = VS_PASS;
+	size_t pitch, size;
+
+	if (vs_enter(VS_API_cuMemAllocPitch_v2) && out && pitch_out) {
+		size = pitched(width, height, element, &pitch);
+		if (size)
+			result = vs_pool_alloc(size, out);
+	}
+	if (result == VS_PASS)
+		return vs_seen(vs_real.cuMemAllocPitch_v2(out, pitch_out, width,
+							  height, element));
+	if (result == CUDA_SUCCESS) {
+		*pitch_out = pitch;
+		served(*out);
+	}
+	return result;
+}
+
+/*
+ * Frees an allocation of the pool in stream order: the marker covers all
+ * streams of the context, this one too. A capturing stream takes frees of graph
+ * allocations only, and the driver says so.
+ */
+static CUresult free_async(CUdeviceptr p, CUstream stream,
+			   CUresult (*is_capturing)(CUstream,
+						    CUstreamCaptureStatus *))
+{
+	CUstreamCaptureStatus status;
+	struct vs_span span;
+
+	if (!vs_pool_find(p, &span) || span.base != p)
+		return VS_PASS;
+	if (vs_capture_count() > 0 && is_capturing &&
+	    (is_capturing(stream, &status) != CUDA_SUCCESS ||
+	     status != CU_STREAM_CAPTURE_STATUS_NONE))
+		return VS_PASS;
+	if (vs_trace_is_on)
+		vs_trace_free(span.id);
+	return vs_pool_free(p);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr p, CUstream stream)
+{
+	CUresult result = VS_PASS;
+
+	if (vs_enter(VS_API_cuMemFreeAsync))
+		result = free_async(p, stream, vs_real.cuStreamIsCapturing);
+	return result != VS_PASS ? result
+				 : vs_seen(vs_real.cuMemFreeAsync(p, stream));
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream stream)
+{
+	CUresult result = VS_PASS;
+
+	if (vs_enter(VS_API_cuMemFreeAsync_ptsz))
+		result =
+			free_async(p, stream, vs_real.cuStreamIsCapturing_ptsz);
+	return result != VS_PASS
+		       ? result
+		       : vs_seen(vs_real.cuMemFreeAsync_ptsz(p, stream));
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * capture: where stream captures begin and end; pool/fence counts them.
+ */
+#include "hook/hook.h"
+
+#include "pool/fence.h"
+
+VS_EXPORT CUresult CUDAAPI cuStreamBeginCapture(CUstream stream)
+{
+	bool is_open = vs_enter(VS_API_cuStreamBeginCapture);
+	CUresult result;
+
+	if (is_open)
+		vs_capture_before_begin();
+	result = vs_seen(vs_real.cuStreamBeginCapture(stream));
+	if (is_open)
+		vs_capture_after_begin(stream, false, result == CUDA_SUCCESS);
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamBeginCapture_ptsz(CUstream stream)
+{
+	bool is_open = vs_enter(VS_API_cuStreamBeginCapture_ptsz);
+	CUresult result;
+
+	if (is_open)
+		vs_capture_before_begin();
+	result = vs_seen(vs_real.cuStreamBeginCapture_ptsz(stream));
+	if (is_open)
+		vs_capture_after_begin(stream, true, result == CUDA_SUCCESS);
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream stream,
+						   CUstreamCaptureMode mode)
+{
+	bool is_open = vs_enter(VS_API_cuStreamBeginCapture_v2);
+	CUresult result;
+
+	if (is_open)
+		vs_capture_before_begin();
+	result = vs_seen(vs_real.cuStreamBeginCapture_v2(stream, mode));
+	if (is_open)
+		vs_capture_after_begin(stream, false, result == CUDA_SUCCESS);
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI
+cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
+{
+	bool is_open = vs_enter(VS_API_cuStreamBeginCapture_v2_ptsz);
+	CUresult result;
+
+	if (is_open)
+		vs_capture_before_begin();
+	result = vs_seen(vs_real.cuStreamBeginCapture_v2_ptsz(stream, mode));
+	if (is_open)
+		vs_capture_after_begin(stream, true, result == CUDA_SUCCESS);
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamBeginCaptureToGraph(
+	CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
+	const CUgraphEdgeData *edges, size_t n_dependencies,
+	CUstreamCaptureMode mode)
+{
+	bool is_open = vs_enter(VS_API_cuStreamBeginCaptureToGraph);
+	CUresult result;
+
+	if (is_open)
+		vs_capture_before_begin();
+	result = vs_seen(vs_real.cuStreamBeginCaptureToGraph(
+		stream, graph, dependencies, edges, n_dependencies, mode));
+	if (is_open)
+		vs_capture_after_begin(stream, false, result == CUDA_SUCCESS);
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(
+	CUstream stream, CUgraph graph, const CUgraphNode *dependencies,
+	const CUgraphEdgeData *edges, size_t n_dependencies,
+	CUstreamCaptureMode mode)
+{
+	bool is_open = vs_enter(VS_API_cuStreamBeginCaptureToGraph_ptsz);
+	CUresult result;
+
+	if (is_open)
+		vs_capture_before_begin();
+	result = vs_seen(vs_real.cuStreamBeginCaptureToGraph_ptsz(
+		stream, graph, dependencies, edges, n_dependencies, mode));
+	if (is_open)
+		vs_capture_after_begin(stream, true, result == CUDA_SUCCESS);
+	return result;
+}
+
+/*
+ * A failing cuStreamEndCapture may have ended an invalid capture, or may have
+ * refused because the call was wrong.
+ */
+static bool has_ended(CUresult result, CUstream stream,
+		      __typeof__(cuStreamIsCapturing) *is_capturing)
+{
+	CUstreamCaptureStatus status;
+
+	if (result == CUDA_SUCCESS || !is_capturing)
+		return true;
+	return is_capturing(stream, &status) == CUDA_SUCCESS &&
+	       status == CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamEndCapture(CUstream stream,
+					      CUgraph *graph_out)
+{
+	bool is_open = vs_enter(VS_API_cuStreamEndCapture);
+	CUresult result =
+		vs_seen(vs_real.cuStreamEndCapture(stream, graph_out));
+
+	if (is_open && has_ended(result, stream, vs_real.cuStreamIsCapturing))
+		vs_capture_ended(stream, false);
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream stream,
+						   CUgraph *graph_out)
+{
+	bool is_open = vs_enter(VS_API_cuStreamEndCapture_ptsz);
+	CUresult result =
+		vs_seen(vs_real.cuStreamEndCapture_ptsz(stream, graph_out));
+
+	if (is_open &&
+	    has_ended(result, stream, vs_real.cuStreamIsCapturing_ptsz))
+		vs_capture_ended(stream, true);
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamDestroy_v2(CUstream stream)
+{
+	bool is_open = vs_enter(VS_API_cuStreamDestroy_v2);
+	CUresult result = vs_seen(vs_real.cuStreamDestroy_v2(stream));
+
+	if (is_open && result == CUDA_SUCCESS)
+		vs_capture_ended(stream, false);
+	return result;
+}

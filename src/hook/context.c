@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * context: the driver frees cuMemAlloc memory with its context; memory of the
+ * pool belongs to no context, so the pool is told before one dies.
+ */
+#include "hook/hook.h"
+
+#include <pthread.h>
+
+#include "driver/vmm.h"
+#include "pool/pool.h"
+
+VS_EXPORT CUresult CUDAAPI cuCtxCreate_v2(CUcontext *out, unsigned int flags,
+					  CUdevice device)
+{
+	bool is_open = vs_enter(VS_API_cuCtxCreate_v2);
+	CUresult result = vs_real.cuCtxCreate_v2(out, flags, device);
+
+	if (vs_again(result))
+		result = vs_real.cuCtxCreate_v2(out, flags, device);
+	if (result == CUDA_SUCCESS && is_open)
+		vs_pool_ctx_born(*out, device);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuCtxCreate_v3(CUcontext *out,
+					  CUexecAffinityParam *affinities,
+					  int n_affinities, unsigned int flags,
+					  CUdevice device)
+{
+	bool is_open = vs_enter(VS_API_cuCtxCreate_v3);
+	CUresult result = vs_real.cuCtxCreate_v3(out, affinities, n_affinities,
+						 flags, device);
+
+	if (vs_again(result))
+		result = vs_real.cuCtxCreate_v3(out, affinities, n_affinities,
+						flags, device);
+	if (result == CUDA_SUCCESS && is_open)
+		vs_pool_ctx_born(*out, device);
+	return vs_seen(result);
+}
+
+#if CUDA_VERSION >= 12050
+VS_EXPORT CUresult CUDAAPI cuCtxCreate_v4(CUcontext *out,
+					  CUctxCreateParams *params,
+					  unsigned int flags, CUdevice device)
+{
+	bool is_open = vs_enter(VS_API_cuCtxCreate_v4);
+	CUresult result = vs_real.cuCtxCreate_v4(out, params, flags, device);
+
+	if (vs_again(result))
+		result = vs_real.cuCtxCreate_v4(out, params, flags, device);
+	if (result == CUDA_SUCCESS && is_open)
+		vs_pool_ctx_born(*out, device);
+	return vs_seen(result);
+}
+#endif
+
+/*
+ * Note [The last release of a primary context]: the driver counts retains and
+ * destroys the context with the last release, but tells its count to nobody.
+ * So the program's own retains and releases are counted here. When the last
+ * one is about to go, the pool is told before. The count is not trusted for a
+ * device whose context was active before the program was first seen to retain
+ * it: then the driver is asked after each release whether the context is gone.
+ */
+static struct primary {
+	CUcontext ctx;	    /* NULL: never seen */
+	unsigned n_retains; /* seen */
+	bool is_shared;	    /* others hold it, unseen */
+} primaries[VS_MAX_DEVICES];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the above */
+
+/* Attaches not yet undone: as many detaches destroy nothing. */
+static _Atomic unsigned n_attached;
+
+static bool is_active(CUdevice device)
+{
+	unsigned int flags;
+	int is_active = 0;
+
+	return vs_real.cuDevicePrimaryCtxGetState(device, &flags, &is_active) ==
+		       CUDA_SUCCESS &&
+	       is_active;
+}
+
+static bool is_primary(CUcontext ctx)
+{
+	bool is_found = false;
+
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < VS_MAX_DEVICES && !is_found; i++)
+		is_found = primaries[i].ctx == ctx;
+	pthread_mutex_unlock(&lock);
+	return is_found;
+}
+
+static bool is_countable(CUdevice device)
+{
+	return device >= 0 && device < VS_MAX_DEVICES;
+}
+
+/* `was_active`: before this retain. */
+static void retained(CUcontext ctx, CUdevice device, bool was_active)
+{
+	struct primary *p = &primaries[device];
+
+	pthread_mutex_lock(&lock);
+	if (p->n_retains == 0 && was_active)
+		p->is_shared = true;
+	p->ctx = ctx;
+	p->n_retains++;
+	pthread_mutex_unlock(&lock);
+	vs_pool_ctx_born(ctx, device);
+}
+
+VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *out,
+						    CUdevice device)
+{
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxRetain) &&
+		       is_countable(device);
+	bool was_active = is_open && is_active(device);
+	CUresult result = vs_real.cuDevicePrimaryCtxRetain(out, device);
+
+	if (vs_again(result))
+		result = vs_real.cuDevicePrimaryCtxRetain(out, device);
+	if (result == CUDA_SUCCESS && is_open)
+		retained(*out, device, was_active);
+	return vs_seen(result);
+}
+
+/* Before a release: the pool is told if this is the last for certain. */
+static bool before_release(CUdevice device)
+{
+	struct primary *p = &primaries[device];
+	bool is_last;
+
+	pthread_mutex_lock(&lock);
+	is_last = p->n_retains == 1 && !p->is_shared;
+	pthread_mutex_unlock(&lock);
+	if (is_last)
+		vs_pool_ctx_dying(NULL, device);
+	return is_last;
+}
+
+static void released(CUdevice device, bool is_told)
+{
+	struct primary *p = &primaries[device];
+	bool is_gone = !is_active(device);
+	CUcontext ctx;
+
+	pthread_mutex_lock(&lock);
+	ctx = p->ctx;
+	if (p->n_retains > 0)
+		p->n_retains--;
+	if (is_gone) {
+		p->n_retains = 0;
+		p->is_shared = false;
+	}
+	pthread_mutex_unlock(&lock);
+	if (is_gone && !is_told && ctx)
+		vs_pool_ctx_dying(ctx, device);
+}
+
+VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device)
+{
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxRelease) &&
+		       is_countable(device);
+	bool is_told = is_open && before_release(device);
+	CUresult result = vs_seen(vs_real.cuDevicePrimaryCtxRelease(device));
+
+	if (result == CUDA_SUCCESS && is_open)
+		released(device, is_told);
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxRelease_v2) &&
+		       is_countable(device);
+	bool is_told = is_open && before_release(device);
+	CUresult result = vs_seen(vs_real.cuDevicePrimaryCtxRelease_v2(device));
+
+	if (result == CUDA_SUCCESS && is_open)
+		released(device, is_told);
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice device)
+{
+	if (vs_enter(VS_API_cuDevicePrimaryCtxReset))
+		vs_pool_ctx_dying(NULL, device);
+	return vs_seen(vs_real.cuDevicePrimaryCtxReset(device));
+}
+
+VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+	if (vs_enter(VS_API_cuDevicePrimaryCtxReset_v2))
+		vs_pool_ctx_dying(NULL, device);
+	return vs_seen(vs_real.cuDevicePrimaryCtxReset_v2(device));
+}
+
+/* A context that a program created; the driver refuses NULL and primary ones.
+ */
+static void destroying(CUcontext ctx)
+{
+	if (ctx && !is_primary(ctx))
+		vs_pool_ctx_dying(ctx, 0);
+}
+
+VS_EXPORT CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
+{
+	if (vs_enter(VS_API_cuCtxDestroy_v2))
+		destroying(ctx);
+	return vs_seen(vs_real.cuCtxDestroy_v2(ctx));
+}
+
+VS_EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *out, unsigned int flags)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuCtxAttach);
+	result = vs_seen(vs_real.cuCtxAttach(out, flags));
+	if (result == CUDA_SUCCESS)
+		atomic_fetch_add(&n_attached, 1);
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
+{
+	unsigned n = atomic_load(&n_attached);
+
+	while (n && !atomic_compare_exchange_weak(&n_attached, &n, n - 1))
+		;
+	if (vs_enter(VS_API_cuCtxDetach) && n == 0)
+		destroying(ctx);
+	return vs_seen(vs_real.cuCtxDetach(ctx));
+}
+
+VS_EXPORT CUresult CUDAAPI cuCtxSynchronize(void)
+{
+	bool is_open = vs_enter(VS_API_cuCtxSynchronize);
+	CUresult result = vs_seen(vs_real.cuCtxSynchronize());
+
+	if (is_open)
+		vs_pool_synchronized();
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamSynchronize(CUstream stream)
+{
+	bool is_open = vs_enter(VS_API_cuStreamSynchronize);
+	CUresult result = vs_seen(vs_real.cuStreamSynchronize(stream));
+
+	if (is_open)
+		vs_pool_synchronized();
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamSynchronize_ptsz(CUstream stream)
+{
+	bool is_open = vs_enter(VS_API_cuStreamSynchronize_ptsz);
+	CUresult result = vs_seen(vs_real.cuStreamSynchronize_ptsz(stream));
+
+	if (is_open)
+		vs_pool_synchronized();
+	return result;
+}

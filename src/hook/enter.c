@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT */
+#include "hook/hook.h"
+
+#include "hook/symbols.h"
+#include "pool/pool.h"
+#include "report/dump.h"
+#include "report/signal.h"
+#include "report/trace.h"
+
+bool vs_enter_shut(enum vs_api api)
+{
+	void *next;
+
+	if (vs_symbols_ensure())
+		return vs_gate_is_open();
+	/* a program with weak references, or one with a driver of its own */
+	next = vs_symbols_next(vs_api_name(api));
+	if (next)
+		vs_real_lend(api, next);
+	return false;
+}
+
+void vs_enter_initialized(void)
+{
+	static _Atomic bool is_done;
+
+	if (atomic_exchange(&is_done, true))
+		return;
+	vs_real_complete();
+	vs_gate_initialized();
+	vs_signal_install();
+	vs_dump_init();
+	vs_trace_init();
+}
+
+bool vs_again_relieved(void)
+{
+	return vs_gate_is_open() && vs_pool_relieve() > 0;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+#include "hook/gate.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/knob.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "pool/pool.h"
+#include "report/service.h"
+#include "report/trace.h"
+
+enum { NOT_YET, OPEN, CLOSED };
+
+_Atomic bool vs_gate_flag;
+static _Atomic int state;
+static _Atomic bool is_initialized;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+void vs_gate_open(void)
+{
+	int not_yet = NOT_YET;
+
+	if (atomic_compare_exchange_strong(&state, &not_yet, OPEN))
+		atomic_store_explicit(&vs_gate_flag, true,
+				      memory_order_release);
+	/* a close in between must have the last word */
+	if (atomic_load(&state) == CLOSED)
+		atomic_store(&vs_gate_flag, false);
+}
+
+void vs_gate_close(const char *why)
+{
+	if (atomic_exchange(&state, CLOSED) == CLOSED)
+		return;
+	atomic_store(&vs_gate_flag, false);
+	vs_info("out of the way: %s", why);
+}
+
+void vs_gate_initialized(void)
+{
+	atomic_store(&is_initialized, true);
+}
+
+void vs_gate_deinitialized(void)
+{
+	vs_gate_close("the driver is shutting down");
+}
+
+/*
+ * The driver's state is of no use in a child of a process that has initialised
+ * it, and all its answers are errors; a child that comes before starts afresh.
+ */
+static void in_child(void)
+{
+	vs_pool_forked();
+	vs_service_forked();
+	vs_trace_forked();
+	vs_thread_forked();
+	if (atomic_load(&is_initialized))
+		vs_gate_close("forked from a process that uses CUDA");
+}
+
+/* The last part of the program's path; the name it goes by if that is hidden.
+ */
+static const char *program_name(char *path, size_t size)
+{
+	ssize_t n = readlink("/proc/self/exe", path, size - 1);
+	char *slash;
+
+	if (n <= 0)
+		return program_invocation_short_name;
+	path[n] = '\0';
+	slash = strrchr(path, '/');
+	return slash ? slash + 1 : path;
+}
+
+static void decide(void)
+{
+	char path[PATH_MAX];
+
+	vs_knob_init();
+	pthread_atfork(NULL, NULL, in_child);
+	if (vs_knobs.mode == VS_MODE_OFF)
+		vs_gate_close("VMMSHIM is off");
+	else if (!vs_knob_serves_program(program_name(path, sizeof(path))))
+		vs_gate_close("the program is excluded by its name");
+}
+
+void vs_gate_init(void)
+{
+	pthread_once(&once, decide);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * hook: what all wrappers share.
+ *
+ * A wrapper is an ordinary exported function for one row of api.def. It counts
+ * the call, calls the real function through vs_real where the shim does not
+ * serve, and says nothing of its own: every error a program sees is worded by
+ * the driver. vs_enter comes first in each; it binds vs_real when the program
+ * came here by ELF binding before any look-up.
+ */
+#ifndef VS_HOOK_HOOK_H
+#define VS_HOOK_HOOK_H
+
+#include <cuda.h>
+#include <stdbool.h>
+
+#include "base/thread.h"
+#include "driver/real.h"
+#include "hook/gate.h"
+
+#define VS_EXPORT __attribute__((visibility("default")))
+
+#define vs_likely(x) __builtin_expect(!!(x), 1)
+#define vs_unlikely(x) __builtin_expect(!!(x), 0)
+
+/* The gate is shut: binds, if nobody has. Returns whether it is open now. */
+bool vs_enter_shut(enum vs_api api) __attribute__((cold));
+/* The first cuInit that succeeded, or the first allocation without one. */
+void vs_enter_initialized(void) __attribute__((cold));
+
+/* Counts the call. True when the shim serves; else call the real function. */
+static inline bool vs_enter(enum vs_api api)
+{
+	struct vs_thread *t = vs_thread_self();
+
+	if (vs_likely(t != NULL))
+		vs_thread_count(t, api);
+	return vs_likely(vs_gate_is_open()) || vs_enter_shut(api);
+}
+
+/* Passes on what a real function answered; looks for the driver's end. */
+static inline CUresult vs_seen(CUresult result)
+{
+	if (vs_unlikely(result == CUDA_ERROR_DEINITIALIZED))
+		vs_gate_deinitialized();
+	return result;
+}
+
+/* vs_again for a call that is out of memory. */
+bool vs_again_relieved(void) __attribute__((cold));
+
+/*
+ * True when a call that answered `result` may succeed if it is made again: it
+ * was out of memory, and the pool has since given memory up.
+ */
+static inline bool vs_again(CUresult result)
+{
+	return vs_unlikely(result == CUDA_ERROR_OUT_OF_MEMORY) &&
+	       vs_again_relieved();
+}
+
+#endif

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT */
+#include "hook/memops.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/log.h"
+#include "base/uthash_meta.h"
+#include "driver/real.h"
+
+/* An allocation that has it set. Its id is never used again. */
+struct mark {
+	CUdeviceptr base; /* key */
+	uint64_t id;	  /* of the span */
+	UT_hash_handle hh;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct mark *marks;     /* lock */
+static _Atomic int n_marks;    /* written under lock */
+static unsigned purge_at = 64; /* lock */
+
+static bool is_stale(const struct mark *m)
+{
+	struct vs_span span;
+
+	return !vs_pool_find(m->base, &span) || span.id != m->id;
+}
+
+static void purge(void)
+{
+	struct mark *m, *next;
+
+	HASH_ITER (hh, marks, m, next) {
+		if (!is_stale(m))
+			continue;
+		HASH_DEL(marks, m);
+		vs_meta_free(m, sizeof(*m));
+	}
+	if (2 * HASH_COUNT(marks) > purge_at)
+		purge_at = 2 * HASH_COUNT(marks);
+}
+
+static struct mark *find(uint64_t id)
+{
+	struct mark *m;
+
+	HASH_FIND(hh, marks, &id, sizeof(id), m);
+	return m;
+}
+
+static bool add(const struct vs_span *span)
+{
+	struct mark *m = find(span->id);
+
+	if (m)
+		return true;
+	if (HASH_COUNT(marks) >= purge_at)
+		purge();
+	m = vs_meta_alloc(sizeof(*m));
+	if (!m)
+		return false;
+	m->base = span->base;
+	m->id = span->id;
+	HASH_ADD(hh, marks, id, sizeof(m->id), m);
+	/* uthash leaves hh.tbl NULL when it had no memory */
+	if (m->hh.tbl)
+		return true;
+	vs_meta_free(m, sizeof(*m));
+	return false;
+}
+
+static void take_away(uint64_t id)
+{
+	struct mark *m = find(id);
+
+	if (!m)
+		return;
+	HASH_DEL(marks, m);
+	vs_meta_free(m, sizeof(*m));
+}
+
+/* Every synchronous copy of the context, not only those of one allocation. */
+static CUresult sync_context(CUcontext ctx)
+{
+	CUcontext popped;
+	unsigned int flags = 0;
+	CUresult result;
+
+	if (!vs_real.cuCtxSetFlags || !vs_real.cuCtxGetFlags)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	result = vs_real.cuCtxPushCurrent_v2(ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	result = vs_real.cuCtxGetFlags(&flags);
+	if (result == CUDA_SUCCESS && !(flags & CU_CTX_SYNC_MEMOPS))
+		result = vs_real.cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
+	vs_real.cuCtxPopCurrent_v2(&popped);
+	return result;
+}
+
+CUresult vs_memops_set(const struct vs_span *span, bool is_sync)
+{
+	static _Atomic bool is_told;
+	bool is_added = true;
+	CUresult result;
+
+	if (is_sync) {
+		vs_pool_pin(span->base);
+		result = sync_context(span->ctx);
+		if (result != CUDA_SUCCESS && !atomic_exchange(&is_told, true))
+			vs_warn("synchronous copies cannot be switched on for "
+				"the context (%s): a copy may still run when "
+				"it returns",
+				vs_real_error(result));
+	}
+	pthread_mutex_lock(&lock);
+	if (is_sync)
+		is_added = add(span);
+	else
+		take_away(span->id);
+	atomic_store(&n_marks, (int)HASH_COUNT(marks));
+	pthread_mutex_unlock(&lock);
+	return is_added ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+uint64_t vs_memops_is_sync(const struct vs_span *span)
+{
+	bool is_sync;
+
+	if (atomic_load_explicit(&n_marks, memory_order_relaxed) == 0)
+		return 0;
+	pthread_mutex_lock(&lock);
+	is_sync = find(span->id) != NULL;
+	pthread_mutex_unlock(&lock);
+	return is_sync;
+}

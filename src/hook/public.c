@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * public: what vmmshim/vmmshim.h offers.
+ */
+#include "config.h"
+
+#include "vmmshim/vmmshim.h"
+
+#include <string.h>
+
+#include "base/stat.h"
+#include "hook/hook.h"
+#include "pool/pool.h"
+
+/* "1.2.3" as 10203. */
+VS_EXPORT int vmmshim_version(void)
+{
+	int version = 0, part = 0;
+
+	for (const char *c = PACKAGE_VERSION; *c; c++) {
+		if (*c >= '0' && *c <= '9') {
+			part = part * 10 + (*c - '0');
+		} else {
+			version = (version + part) * 100;
+			part = 0;
+		}
+	}
+	return version + part;
+}
+
+VS_EXPORT int vmmshim_stats(int device, struct vmmshim_stats *stats)
+{
+	size_t struct_size;
+
+	if (!stats || stats->struct_size < sizeof(*stats))
+		return -1;
+	struct_size = stats->struct_size;
+	memset(stats, 0, sizeof(*stats));
+	stats->struct_size = struct_size;
+	for (int i = 0; i < vs_pool_count(); i++) {
+		CUdevice owner;
+		const struct vs_stats *s = vs_pool_stats(i, &owner);
+
+		if (!s || owner != device)
+			continue;
+		vs_pool_refresh(i);
+		stats->reserved = vs_stat_get(s, reserved);
+		stats->reserved_high = vs_stat_get(s, reserved_high);
+		stats->live = vs_stat_get(s, live);
+		stats->live_high = vs_stat_get(s, live_high);
+		stats->pending = vs_stat_get(s, pending);
+		stats->idle = vs_stat_get(s, idle);
+		stats->blocks = vs_stat_get(s, blocks);
+		return 0;
+	}
+	return -1;
+}
+
+VS_EXPORT uint64_t vmmshim_trim(void)
+{
+	return vs_gate_is_open() ? vs_pool_trim() : 0;
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * query: what the program is told of its memory. An allocation of the pool
+ * looks like one of cuMemAlloc in every answer, an interior pointer too; an
+ * address of the pool that is not allocated is unknown, as a freed one of the
+ * driver's (facts, section 6).
+ */
+#include "hook/hook.h"
+
+#include "hook/memops.h"
+#include "pool/pool.h"
+
+#define BLOCK ((CUdeviceptr)2 << 20) /* what the driver maps cuMemAlloc in */
+/* Keeps our ids out of the driver's, which count up from 1. */
+#define ID_BASE (UINT64_C(1) << 62)
+
+/* In nobody's allocation: what the driver says of it, it says of an unknown. */
+static char unknown;
+
+static CUdeviceptr unknown_address(void)
+{
+	return (CUdeviceptr)(uintptr_t)&unknown;
+}
+
+static uint64_t base(const struct vs_span *s)
+{
+	return s->base;
+}
+
+static uint64_t size(const struct vs_span *s)
+{
+	return s->size;
+}
+
+static uint64_t mapping_base(const struct vs_span *s)
+{
+	return s->base & ~(BLOCK - 1);
+}
+
+static uint64_t mapping_size(const struct vs_span *s)
+{
+	CUdeviceptr end = (s->base + s->size + BLOCK - 1) & ~(BLOCK - 1);
+
+	return end - mapping_base(s);
+}
+
+static uint64_t context(const struct vs_span *s)
+{
+	return (uintptr_t)s->ctx;
+}
+
+static uint64_t ordinal(const struct vs_span *s)
+{
+	return (uint64_t)s->device;
+}
+
+static uint64_t id(const struct vs_span *s)
+{
+	return ID_BASE | s->id;
+}
+
+static uint64_t device_memory(const struct vs_span *s)
+{
+	(void)s;
+	return CU_MEMORYTYPE_DEVICE;
+}
+
+static uint64_t yes(const struct vs_span *s)
+{
+	(void)s;
+	return 1;
+}
+
+static uint64_t no(const struct vs_span *s)
+{
+	(void)s;
+	return 0;
+}
+
+/*
+ * What cuMemAlloc memory answers. Attributes without a row are the driver's
+ * to answer, which says the same of both kinds of memory.
+ */
+static const struct answer {
+	unsigned char bytes; /* 0: no row */
+	uint64_t (*value)(const struct vs_span *s);
+} answers[] = {
+	[CU_POINTER_ATTRIBUTE_CONTEXT] = {8, context},
+	[CU_POINTER_ATTRIBUTE_MEMORY_TYPE] = {4, device_memory},
+	[CU_POINTER_ATTRIBUTE_SYNC_MEMOPS] = {4, vs_memops_is_sync},
+	[CU_POINTER_ATTRIBUTE_BUFFER_ID] = {8, id},
+	[CU_POINTER_ATTRIBUTE_IS_MANAGED] = {4, no},
+	[CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = {4, ordinal},
+	[CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE] = {4, yes},
+	[CU_POINTER_ATTRIBUTE_RANGE_START_ADDR] = {8, base},
+	[CU_POINTER_ATTRIBUTE_RANGE_SIZE] = {8, size},
+	[CU_POINTER_ATTRIBUTE_MAPPED] = {4, yes},
+	[CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES] = {8, no},
+	[CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE] = {8, no},
+	[CU_POINTER_ATTRIBUTE_MAPPING_SIZE] = {8, mapping_size},
+	[CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR] = {8, mapping_base},
+	[CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID] = {8, id},
+};
+
+static bool answer(void *data, CUpointer_attribute attribute,
+		   const struct vs_span *span)
+{
+	const struct answer *a;
+	uint64_t value;
+
+	if ((size_t)attribute >= sizeof(answers) / sizeof(answers[0]))
+		return false;
+	a = &answers[attribute];
+	if (a->bytes == 0)
+		return false;
+	value = a->value(span);
+	if (a->bytes == 8)
+		*(uint64_t *)data = value;
+	else
+		*(uint32_t *)data = (uint32_t)value;
+	return true;
+}
+
+/* Whose an address is. */
+enum owner {
+	FOREIGN, /* the driver knows */
+	FREE,	 /* the pool's, but nobody's allocation */
+	OURS,
+};
+
+static enum owner owner_of(CUdeviceptr p, struct vs_span *span_out)
+{
+	if (!vs_pool_is_inside(p))
+		return FOREIGN;
+	return vs_pool_find(p, span_out) ? OURS : FREE;
+}
+
+VS_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data,
+						 CUpointer_attribute attribute,
+						 CUdeviceptr p)
+{
+	enum owner owner = FOREIGN;
+	struct vs_span span;
+
+	if (vs_enter(VS_API_cuPointerGetAttribute))
+		owner = owner_of(p, &span);
+	if (owner == OURS && data && answer(data, attribute, &span))
+		return CUDA_SUCCESS;
+	return vs_seen(vs_real.cuPointerGetAttribute(
+		data, attribute, owner == FREE ? unknown_address() : p));
+}
+
+static CUresult get_ours(unsigned int n, CUpointer_attribute *attributes,
+			 void **data, CUdeviceptr p, const struct vs_span *span)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (unsigned int i = 0; i < n && result == CUDA_SUCCESS; i++)
+		if (!data[i] || !answer(data[i], attributes[i], span))
+			result = vs_real.cuPointerGetAttributes(
+				1, &attributes[i], &data[i], p);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI
+cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes,
+		       void **data, CUdeviceptr p)
+{
+	enum owner owner = FOREIGN;
+	struct vs_span span;
+
+	if (vs_enter(VS_API_cuPointerGetAttributes))
+		owner = owner_of(p, &span);
+	if (owner == OURS && n && attributes && data)
+		return get_ours(n, attributes, data, p, &span);
+	return vs_seen(vs_real.cuPointerGetAttributes(
+		n, attributes, data, owner == FREE ? unknown_address() : p));
+}
+
+VS_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value,
+						 CUpointer_attribute attribute,
+						 CUdeviceptr p)
+{
+	enum owner owner = FOREIGN;
+	struct vs_span span;
+
+	if (vs_enter(VS_API_cuPointerSetAttribute))
+		owner = owner_of(p, &span);
+	if (owner == OURS && value &&
+	    attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+		return vs_memops_set(&span, *(const unsigned int *)value != 0);
+	return vs_seen(vs_real.cuPointerSetAttribute(
+		value, attribute, owner == FREE ? unknown_address() : p));
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base_out,
+						   size_t *size_out,
+						   CUdeviceptr p)
+{
+	enum owner owner = FOREIGN;
+	struct vs_span span;
+
+	if (vs_enter(VS_API_cuMemGetAddressRange_v2))
+		owner = owner_of(p, &span);
+	if (owner != OURS)
+		return vs_seen(vs_real.cuMemGetAddressRange_v2(
+			base_out, size_out,
+			owner == FREE ? unknown_address() : p));
+	if (base_out)
+		*base_out = span.base;
+	if (size_out)
+		*size_out = span.size;
+	return CUDA_SUCCESS;
+}
+
+/* These two tell VMM memory from other memory: for ours they must fail. */
+VS_EXPORT CUresult CUDAAPI
+cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
+{
+	bool is_hidden = vs_enter(VS_API_cuMemRetainAllocationHandle) &&
+			 vs_pool_is_inside((CUdeviceptr)(uintptr_t)address);
+
+	return vs_seen(vs_real.cuMemRetainAllocationHandle(
+		handle, is_hidden ? &unknown : address));
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags,
+					  const CUmemLocation *location,
+					  CUdeviceptr p)
+{
+	bool is_hidden =
+		vs_enter(VS_API_cuMemGetAccess) && vs_pool_is_inside(p);
+
+	return vs_seen(vs_real.cuMemGetAccess(
+		flags, location, is_hidden ? unknown_address() : p));
+}
+
+/*
+ * The handle stays with whoever asked for it, so the memory is not used for
+ * anything else after its free.
+ */
+VS_EXPORT CUresult CUDAAPI cuMemGetHandleForAddressRange(
+	void *handle, CUdeviceptr p, size_t length, CUmemRangeHandleType type,
+	unsigned long long flags)
+{
+	enum owner owner = FOREIGN;
+	struct vs_span span;
+
+	if (vs_enter(VS_API_cuMemGetHandleForAddressRange))
+		owner = owner_of(p, &span);
+	if (owner == OURS)
+		vs_pool_pin(p);
+	return vs_seen(vs_real.cuMemGetHandleForAddressRange(
+		handle, owner == FREE ? unknown_address() : p, length, type,
+		flags));
+}
+
+static uint64_t lesser(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/*
+ * The pool's idle and pending memory is free to the program, and the card is
+ * no larger than knob MEMORY_LIMIT.
+ */
+static void add_reclaimable(size_t *free_out, size_t *total_out)
+{
+	uint64_t limit = 0, held = 0;
+	uint64_t reclaimable = vs_pool_reclaimable(&limit, &held);
+	uint64_t free = *free_out + reclaimable, total = *total_out;
+
+	if (limit && limit < total) {
+		uint64_t live = held - lesser(held, reclaimable);
+
+		total = limit;
+		free = lesser(free, limit - lesser(limit, live));
+	}
+	*free_out = lesser(free, total);
+	*total_out = total;
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
+{
+	bool is_open = vs_enter(VS_API_cuMemGetInfo_v2);
+	CUresult result = vs_seen(vs_real.cuMemGetInfo_v2(free_out, total_out));
+	size_t free, total;
+
+	if (result != CUDA_SUCCESS || !is_open)
+		return result;
+	if (free_out && total_out) {
+		free = *free_out;
+		total = *total_out;
+	} else if (vs_real.cuMemGetInfo_v2(&free, &total) != CUDA_SUCCESS) {
+		return result;
+	}
+	add_reclaimable(&free, &total);
+	if (free_out)
+		*free_out = free;
+	if (total_out)
+		*total_out = total;
+	return result;
+}

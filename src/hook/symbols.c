@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT */
+#include "hook/symbols.h"
+
+#include <dlfcn.h>
+
+#include "driver/loader.h"
+#include "hook/hook.h"
+
+/* The shim's own functions, by row; filled before the gate opens. */
+static void *wrappers[VS_API_COUNT];
+
+static void find_wrappers(void)
+{
+	struct vs_image self;
+
+	/* by the own table: a reference could be bound to another library's */
+	if (!vs_loader_self(&self))
+		return;
+	for (int api = 0; api < VS_API_COUNT; api++)
+		__atomic_store_n(&wrappers[api],
+				 vs_loader_symbol(&self, vs_api_name(api)),
+				 __ATOMIC_RELAXED);
+}
+
+static void bind(const void *address)
+{
+	vs_gate_init();
+	find_wrappers();
+	if (vs_real_bind(address))
+		vs_gate_open();
+}
+
+static bool is_libcuda(const void *address)
+{
+	struct vs_image image;
+
+	return vs_loader_libcuda(address, &image);
+}
+
+bool vs_symbols_ensure(void)
+{
+	if (vs_real_bound())
+		return true;
+	if (!is_libcuda(NULL))
+		return false;
+	bind(NULL);
+	return true;
+}
+
+void *vs_symbols_replace(void *address)
+{
+	int api;
+
+	if (!vs_real_bound() && is_libcuda(address))
+		bind(address);
+	api = vs_real_row(address);
+	if (api < 0 || !vs_gate_is_open() || !wrappers[api])
+		return address;
+	return wrappers[api];
+}
+
+static void *real_look(void *handle, const char *name, const char *version)
+{
+	if (!vs_loader_dlsym)
+		vs_loader_find();
+	return version ? vs_loader_dlvsym(handle, name, version)
+		       : vs_loader_dlsym(handle, name);
+}
+
+void *vs_symbols_next(const char *name)
+{
+	void *function = real_look(RTLD_NEXT, name, NULL);
+
+	if (!function)
+		dlerror(); /* the program has not asked */
+	return function;
+}
+
+static bool is_exported(const char *name)
+{
+	struct vs_image self;
+
+	return vs_loader_self(&self) && vs_loader_symbol(&self, name);
+}
+
+/*
+ * Without a libcuda in the process the shim's own functions must not be found.
+ * What comes next is asked for from here, which is behind the caller, unless
+ * the caller is behind the shim: then its own look-up passes the shim by.
+ */
+static struct vs_look look_past(void *handle, const char *name,
+				const char *version, const void *caller)
+{
+	struct vs_look look = {NULL, false};
+
+	if (handle == RTLD_NEXT && vs_loader_is_behind(caller))
+		return look;
+	if (handle == RTLD_DEFAULT &&
+	    !vs_loader_is_own(real_look(RTLD_DEFAULT, name, version)))
+		return look;
+	look.answer = real_look(RTLD_NEXT, name, version);
+	look.is_answered = true;
+	return look;
+}
+
+struct vs_look vs_symbols_look(void *handle, const char *name,
+			       const char *version, const void *caller)
+{
+	struct vs_look look = {NULL, false};
+
+	if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
+		if (vs_real_bound() || !is_exported(name) || is_libcuda(NULL))
+			return look;
+		return look_past(handle, name, version, caller);
+	}
+	look.answer = real_look(handle, name, version);
+	look.is_answered = true;
+	if (!look.answer)
+		return look;
+	if (vs_loader_is_own(look.answer)) {
+		if (!vs_real_bound() && !is_libcuda(NULL))
+			look.answer = real_look(RTLD_NEXT, name, version);
+		return look;
+	}
+	/* another library's dlsym may have answered for a libcuda */
+	if (!vs_real_bound() && !is_libcuda(look.answer) && is_exported(name))
+		vs_symbols_ensure();
+	look.answer = vs_symbols_replace(look.answer);
+	return look;
+}
