@@ -22,6 +22,8 @@
 extern "C" {
 #endif
 
+#pragma GCC visibility push(default)
+
 /*
  * Environment, read at load and again by sim_reset():
  *
@@ -194,6 +196,8 @@ unsigned sim_captures(void);
 unsigned long sim_captures_killed(void);
 /* Write the exit report now: path, or "-" for stderr. */
 void sim_report(const char *path);
+
+#pragma GCC visibility pop
 
 #ifdef __cplusplus
 }

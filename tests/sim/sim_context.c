@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: MIT */
+#include "sim_context.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim.h"
+#include "sim_array.h"
+#include "sim_base.h"
+#include "sim_capture.h"
+#include "sim_device.h"
+#include "sim_event.h"
+#include "sim_handle.h"
+#include "sim_memory.h"
+#include "sim_module.h"
+#include "sim_pool.h"
+#include "sim_work.h"
+
+static struct sim_context *contexts;
+static uint64_t last_id;
+
+struct sim_context *sim_context_first(void)
+{
+	return contexts;
+}
+
+static void come_to_life(struct sim_context *ctx)
+{
+	ctx->alive = true;
+	ctx->id = ++last_id;
+	ctx->sticky = CUDA_SUCCESS;
+	ctx->n_peers = 0;
+	ctx->legacy = sim_stream_new(ctx, CU_STREAM_DEFAULT, 0);
+	ctx->legacy->legacy = true;
+}
+
+static struct sim_context *context_new(int device, unsigned flags)
+{
+	struct sim_context *ctx = sim_zalloc(sizeof(*ctx));
+
+	ctx->device = device;
+	ctx->flags = flags;
+	ctx->attached = 1;
+	ctx->handle = sim_handle_new(SIM_CONTEXT, ctx);
+	ctx->next = contexts;
+	contexts = ctx;
+	come_to_life(ctx);
+	return ctx;
+}
+
+struct sim_context *sim_context_new_green(struct sim_context *parent)
+{
+	struct sim_context *ctx = context_new(parent->device, parent->flags);
+
+	ctx->parent = parent;
+	return ctx;
+}
+
+void sim_context_clock(struct sim_context *ctx, struct sim_vclock *clock)
+{
+	struct sim_context *other;
+	struct sim_stream *stream;
+
+	for (stream = ctx->streams; stream; stream = stream->next)
+		if (stream->seen < stream->submitted || stream->behind.n)
+			sim_stream_clock(stream, clock);
+	for (other = contexts; other; other = other->next)
+		if (other->parent == ctx)
+			sim_context_clock(other, clock);
+}
+
+void sim_context_device_clock(int device, struct sim_vclock *clock)
+{
+	struct sim_context *ctx;
+
+	for (ctx = contexts; ctx; ctx = ctx->next)
+		if (ctx->device == device && !ctx->parent)
+			sim_context_clock(ctx, clock);
+}
+
+unsigned sim_context_count(int device)
+{
+	const struct sim_context *ctx;
+	unsigned n = 0;
+
+	for (ctx = contexts; ctx; ctx = ctx->next)
+		n += ctx->alive && ctx->device == device;
+	return n;
+}
+
+bool sim_context_reaches(const struct sim_context *ctx,
+			 const struct sim_context *owner)
+{
+	unsigned i;
+
+	if (ctx->parent)
+		ctx = ctx->parent;
+	for (i = 0; i < ctx->n_peers; i++)
+		if (ctx->peers[i] == owner)
+			return true;
+	return false;
+}
+
+static void destroy_stream_of(void *object, void *arg)
+{
+	struct sim_stream *stream = object;
+
+	if (stream->ctx == arg)
+		sim_stream_destroy(stream);
+}
+
+static void drop_default_streams(struct sim_context *ctx)
+{
+	struct sim_stream *stream, *next;
+
+	for (stream = ctx->streams; stream; stream = next) {
+		next = stream->next;
+		if ((stream->legacy || stream->thread) && !stream->destroyed)
+			sim_stream_destroy(stream);
+	}
+	ctx->legacy = NULL;
+}
+
+static void forget_as_peer(struct sim_context *gone)
+{
+	struct sim_context *ctx;
+	unsigned i;
+
+	for (ctx = contexts; ctx; ctx = ctx->next)
+		for (i = 0; i < ctx->n_peers; i++)
+			if (ctx->peers[i] == gone)
+				ctx->peers[i--] = ctx->peers[--ctx->n_peers];
+}
+
+/*
+ * VMM and pool memory belongs to no context and stays (facts, 3; semantics,
+ * 8.1).
+ */
+void sim_context_end(struct sim_context *ctx)
+{
+	struct sim_vclock clock = { 0 };
+	struct sim_context *child;
+	struct sim_stream *stream;
+
+	for (stream = ctx->streams; stream; stream = stream->next)
+		sim_capture_leave(stream);
+	sim_context_clock(ctx, &clock);
+	sim_wait_clock(&clock);
+	if (!ctx->alive)
+		return;			/* another thread was quicker */
+	ctx->alive = false;
+	for (child = contexts; child; child = child->next)
+		if (child->parent == ctx && child->alive)
+			sim_context_end(child);
+	sim_legacy_free_context(ctx);
+	sim_array_free_context(ctx);
+	sim_module_free_context(ctx);
+	sim_event_free_context(ctx);
+	sim_handle_each(SIM_STREAM, destroy_stream_of, ctx);
+	drop_default_streams(ctx);
+	sim_vclock_clear(&ctx->waits);
+	forget_as_peer(ctx);
+	if (ctx->green_handle)
+		sim_handle_free(ctx->green_handle);
+	if (!ctx->primary)
+		sim_handle_free(ctx->handle);
+}
+
+void sim_context_reset(void)
+{
+	struct sim_context *ctx, *next;
+
+	for (ctx = contexts; ctx; ctx = ctx->next)
+		if (ctx->alive)
+			sim_context_end(ctx);
+	for (ctx = contexts; ctx; ctx = next) {
+		next = ctx->next;
+		sim_vclock_clear(&ctx->waits);
+		free(ctx);
+	}
+	contexts = NULL;
+	sim_thread.depth = 0;
+	sim_thread.current = NULL;
+	sim_thread.mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+}
+
+CUresult sim_context_current(struct sim_context **ctx_out)
+{
+	struct sim_context *ctx;
+
+	if (!sim_thread.depth || !sim_thread.stack[sim_thread.depth - 1])
+		return CUDA_ERROR_INVALID_CONTEXT;
+	ctx = sim_handle_peek(SIM_CONTEXT,
+			      sim_thread.stack[sim_thread.depth - 1]);
+	if (!ctx || !ctx->alive)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	*ctx_out = ctx;
+	return ctx->sticky;
+}
+
+CUresult sim_context_get(CUcontext handle, struct sim_context **ctx_out)
+{
+	struct sim_context *ctx = sim_handle_get(SIM_CONTEXT, SIM_OF(handle));
+
+	if (!ctx)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (!ctx->alive)
+		return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	*ctx_out = ctx;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_context_get_or_current(CUcontext handle,
+				    struct sim_context **ctx_out)
+{
+	return handle ? sim_context_get(handle, ctx_out)
+		      : sim_context_current(ctx_out);
+}
+
+void sim_set_sticky(void *handle, int code)
+{
+	struct sim_context *ctx;
+
+	sim_lock();
+	if (sim_context_get(handle, &ctx) == CUDA_SUCCESS)
+		ctx->sticky = (CUresult)code;
+	sim_unlock();
+}
+
+/* ---- primary contexts ------------------------------------------------ */
+
+CUresult sim_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
+{
+	struct sim_device *d = &sim_devices[dev];
+
+	if (!pctx)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!d->primary) {
+		d->primary = context_new(dev, d->primary_flags);
+		d->primary->primary = true;
+	} else if (!d->primary->alive) {
+		/*
+		 * The same handle for a new context: programs that key
+		 * tables by handle must cope (semantics, R8.c).
+		 */
+		come_to_life(d->primary);
+	}
+	d->primary_refs++;
+	*pctx = SIM_AS(CUcontext, d->primary->handle);
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
+{
+	struct sim_device *d = &sim_devices[dev];
+
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (!d->primary_refs)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (--d->primary_refs == 0 && d->primary->alive)
+		sim_context_end(d->primary);
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuDevicePrimaryCtxRelease(CUdevice dev)
+{
+	return sim_cuDevicePrimaryCtxRelease_v2(dev);
+}
+
+/* Ends the context, keeps the references (cuda.h). */
+CUresult sim_cuDevicePrimaryCtxReset_v2(CUdevice dev)
+{
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (sim_devices[dev].primary && sim_devices[dev].primary->alive)
+		sim_context_end(sim_devices[dev].primary);
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuDevicePrimaryCtxReset(CUdevice dev)
+{
+	return sim_cuDevicePrimaryCtxReset_v2(dev);
+}
+
+CUresult sim_cuDevicePrimaryCtxSetFlags_v2(CUdevice dev, unsigned int flags)
+{
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	sim_devices[dev].primary_flags = flags;
+	if (sim_devices[dev].primary)
+		sim_devices[dev].primary->flags = flags;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuDevicePrimaryCtxSetFlags(CUdevice dev, unsigned int flags)
+{
+	return sim_cuDevicePrimaryCtxSetFlags_v2(dev, flags);
+}
+
+CUresult sim_cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags,
+					int *active)
+{
+	if (!flags || !active)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*flags = sim_devices[dev].primary_flags;
+	*active = sim_devices[dev].primary && sim_devices[dev].primary->alive;
+	return CUDA_SUCCESS;
+}
+
+/* ---- created contexts ------------------------------------------------ */
+
+static CUresult push(uint64_t handle)
+{
+	if (sim_thread.depth == SIM_STACK)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	sim_thread.stack[sim_thread.depth++] = handle;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
+			    unsigned int flags, CUdevice dev)
+{
+	struct sim_context *ctx;
+
+	(void)ctxCreateParams;
+	if (!pctx)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	ctx = context_new(dev, flags);
+	*pctx = SIM_AS(CUcontext, ctx->handle);
+	return push(ctx->handle);
+}
+
+CUresult sim_cuCtxCreate_v3(CUcontext *pctx, CUexecAffinityParam *paramsArray,
+			    int numParams, unsigned int flags, CUdevice dev)
+{
+	(void)paramsArray;
+	(void)numParams;
+	return sim_cuCtxCreate_v4(pctx, NULL, flags, dev);
+}
+
+CUresult sim_cuCtxCreate_v2(CUcontext *pctx, unsigned int flags, CUdevice dev)
+{
+	return sim_cuCtxCreate_v4(pctx, NULL, flags, dev);
+}
+
+CUresult sim_cuCtxDestroy_v2(CUcontext ctx)
+{
+	struct sim_context *c;
+	CUresult result = sim_context_get(ctx, &c);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	/* Those of primary and green contexts have calls of their own. */
+	if (c->primary || c->parent)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	if (sim_thread.depth &&
+	    sim_thread.stack[sim_thread.depth - 1] == c->handle)
+		sim_thread.depth--;
+	sim_context_end(c);
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuCtxDestroy(CUcontext ctx)
+{
+	return sim_cuCtxDestroy_v2(ctx);
+}
+
+CUresult sim_cuCtxAttach(CUcontext *pctx, unsigned int flags)
+{
+	struct sim_context *ctx;
+	CUresult result = sim_context_current(&ctx);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!pctx || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	ctx->attached++;
+	*pctx = SIM_AS(CUcontext, ctx->handle);
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuCtxDetach(CUcontext ctx)
+{
+	struct sim_context *c;
+	CUresult result = sim_context_get(ctx, &c);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (c->attached > 1) {
+		c->attached--;
+		return CUDA_SUCCESS;
+	}
+	return sim_cuCtxDestroy_v2(ctx);
+}
+
+CUresult sim_cuCtxPushCurrent_v2(CUcontext ctx)
+{
+	struct sim_context *c;
+	CUresult result = sim_context_get(ctx, &c);
+
+	return result == CUDA_SUCCESS ? push(c->handle) : result;
+}
+
+CUresult sim_cuCtxPushCurrent(CUcontext ctx)
+{
+	return sim_cuCtxPushCurrent_v2(ctx);
+}
+
+CUresult sim_cuCtxPopCurrent_v2(CUcontext *pctx)
+{
+	if (!sim_thread.depth)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	sim_thread.depth--;
+	if (pctx)
+		*pctx = SIM_AS(CUcontext, sim_thread.stack[sim_thread.depth]);
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuCtxPopCurrent(CUcontext *pctx)
+{
+	return sim_cuCtxPopCurrent_v2(pctx);
+}
+
+CUresult sim_cuCtxSetCurrent(CUcontext ctx)
+{
+	struct sim_context *c;
+	CUresult result;
+
+	if (!ctx) {
+		if (sim_thread.depth)
+			sim_thread.depth--;
+		return CUDA_SUCCESS;
+	}
+	result = sim_context_get(ctx, &c);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (sim_thread.depth)
+		sim_thread.depth--;
+	return push(c->handle);
+}
+
+CUresult sim_cuCtxGetCurrent(CUcontext *pctx)
+{
+	if (!pctx)
+		return CUDA_ERROR_INVALID_VALUE;
+	*pctx = NULL;
+	if (sim_thread.depth)
+		*pctx = SIM_AS(CUcontext,
+			       sim_thread.stack[sim_thread.depth - 1]);
+	return CUDA_SUCCESS;
+}

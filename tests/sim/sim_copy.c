@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Which copies wait (CUDA driver API, "synchronization behaviour"): plain
+ * copies that touch pageable or page-locked host memory do; device to device
+ * does not; an asynchronous one from pageable memory takes the data at once,
+ * one to pageable memory returns when it is complete.
+ */
+#include "sim_copy.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim_base.h"
+#include "sim_capture.h"
+#include "sim_context.h"
+#include "sim_memory.h"
+#include "sim_vmm.h"
+
+/* A plain copy of this size may return before it is complete (CUDA docs). */
+#define STAGED_MAX	((size_t)64 << 10)
+
+enum end {
+	END_PAGEABLE,
+	END_PINNED,
+	END_DEVICE,
+};
+
+static uint64_t extent_size(const struct sim_copy *c, size_t pitch,
+			    size_t slice)
+{
+	if (!c->width || !c->height || !c->depth)
+		return 0;
+	return (c->depth - 1) * slice + (c->height - 1) * pitch + c->width;
+}
+
+bool sim_copy_check_device(uint64_t addr, uint64_t size, int device,
+			   bool write, bool peer, struct sim_extent *extent)
+{
+	struct sim_memory *m = sim_memory_find(addr);
+
+	*extent = (struct sim_extent){ .addr = addr, .size = size,
+				       .write = write };
+	if (!m) {
+		/* Facts, 7: without access only cuMemcpyPeer works. */
+		extent->any_device = peer;
+		return peer ? sim_vmm_mapped(addr, size)
+			    : sim_vmm_accessible(addr, size, device, write);
+	}
+	/* Between devices the driver stages legacy memory. */
+	extent->any_device = true;
+	return !m->going && addr + size <= m->range.start + m->range.size;
+}
+
+/* Fill in one end; false if it can be no end of a copy. */
+static bool resolve(uint64_t addr, uint64_t size, enum sim_side side,
+		    int device, bool write, bool peer, enum end *end,
+		    struct sim_extent *extent)
+{
+	struct sim_memory *m = sim_memory_find(addr);
+	bool known = m || sim_vmm_find_reservation(addr);
+
+	if (m && sim_memory_is_host(m)) {
+		*end = END_PINNED;
+		*extent = (struct sim_extent){ .addr = addr, .size = size,
+					       .write = write };
+		return addr + size <= m->range.start + m->range.size;
+	}
+	if (known && side != SIM_HOST_SIDE) {
+		*end = END_DEVICE;
+		return sim_copy_check_device(addr, size, device, write, peer,
+					     extent);
+	}
+	*end = END_PAGEABLE;
+	*extent = (struct sim_extent){ .addr = addr, .size = size,
+				       .write = write, .host = true };
+	return !known && addr && side != SIM_DEVICE_SIDE;
+}
+
+static void run_copy(const struct sim_op *op)
+{
+	const struct sim_copy *c = &op->u.copy;
+	const char *src = op->staged ? op->staged : (const char *)c->src;
+	char *dst = (char *)c->dst;
+	size_t y, z;
+
+	for (z = 0; z < c->depth; z++)
+		for (y = 0; y < c->height; y++)
+			memmove(dst + z * c->dst_slice + y * c->dst_pitch,
+				src + z * c->src_slice + y * c->src_pitch,
+				c->width);
+}
+
+static void stage(struct sim_op *op)
+{
+	uint64_t size = op->touch[1].size;
+
+	op->staged = sim_zalloc(size);
+	memcpy(op->staged, (const void *)op->u.copy.src, size);
+	/* The program's buffer is not looked at again. */
+	op->n_touch = 1;
+}
+
+/* The host has waited for what came before on the stream. */
+static void wait_before(struct sim_stream *stream)
+{
+	struct sim_vclock clock = { 0 };
+
+	sim_stream_order(stream);
+	sim_stream_clock(stream, &clock);
+	sim_wait_clock(&clock);
+}
+
+static CUresult submit(struct sim_stream *stream, struct sim_op *op,
+		       enum end dst, enum end src, bool async)
+{
+	bool stageable = src == END_PAGEABLE && sim_config.backing;
+	CUresult result;
+
+	if (stream->capture || (dst == END_DEVICE && src == END_DEVICE) ||
+	    (async && dst != END_PAGEABLE && src != END_PAGEABLE))
+		return sim_submit(stream, op, 1);
+	if (dst == END_PAGEABLE || !stageable ||
+	    (!async && op->touch[1].size > STAGED_MAX))
+		return sim_submit_sync(stream, op);
+	if (!async)
+		wait_before(stream);
+	if (stream->ctx->sticky)
+		return stream->ctx->sticky;
+	stage(op);
+	result = sim_submit(stream, op, 1);
+	if (result != CUDA_SUCCESS)
+		free(op->staged);
+	return result;
+}
+
+CUresult sim_transfer(struct sim_transfer *t, CUstream hStream)
+{
+	const struct sim_copy *c = &t->copy;
+	struct sim_op op = { .name = "copy", .call = sim_thread.call,
+			     .n_touch = 2, .u.copy = *c };
+	struct sim_stream *stream;
+	enum end dst, src;
+	CUresult result = sim_stream_get(hStream, &stream);
+
+	if (result == CUDA_SUCCESS)
+		result = sim_capture_check_submit(stream);
+	/* A plain copy waits, so it is as unsafe as any other wait. */
+	if (result == CUDA_SUCCESS && !t->async)
+		result = sim_capture_check_unsafe();
+	if (result != CUDA_SUCCESS)
+		return result;
+	op.device = stream->ctx->device;
+	if (!extent_size(c, c->dst_pitch, c->dst_slice))
+		return CUDA_SUCCESS;
+	if (!resolve(c->dst, extent_size(c, c->dst_pitch, c->dst_slice),
+		     t->dst, op.device, true, t->peer, &dst, &op.touch[0]) ||
+	    !resolve(c->src, extent_size(c, c->src_pitch, c->src_slice),
+		     t->src, op.device, false, t->peer, &src, &op.touch[1]))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (sim_config.backing)
+		op.run = run_copy;
+	return submit(stream, &op, dst, src, t->async);
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT */
+#include "sim_device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "sim.h"
+#include "sim_base.h"
+#include "sim_pool.h"
+
+struct sim_device sim_devices[SIM_MAX_DEVICES];
+
+bool sim_device_valid(int device)
+{
+	return device >= 0 && device < sim_config.n_devices;
+}
+
+bool sim_device_take(int device, uint64_t bytes)
+{
+	struct sim_device *d = &sim_devices[device];
+
+	/* Pools give way to other allocations of the process (semantics, 6.5) */
+	if (bytes > d->memory || d->used > d->memory - bytes)
+		sim_pool_trim_device(device);
+	if (bytes > d->memory || d->used > d->memory - bytes)
+		return false;
+	d->used += bytes;
+	if (d->used > d->peak)
+		d->peak = d->used;
+	return true;
+}
+
+void sim_device_give(int device, uint64_t bytes)
+{
+	sim_devices[device].used -= bytes;
+}
+
+void sim_device_reset(void)
+{
+	int i;
+
+	memset(sim_devices, 0, SIM_MAX_DEVICES * sizeof(sim_devices[0]));
+	for (i = 0; i < SIM_MAX_DEVICES; i++)
+		sim_devices[i].memory = sim_config.memory;
+}
+
+void sim_set_memory(int device, uint64_t bytes)
+{
+	int i;
+
+	sim_lock();
+	for (i = 0; i < sim_config.n_devices; i++)
+		if (device < 0 || device == i)
+			sim_devices[i].memory = bytes;
+	sim_unlock();
+}
+
+/* ---- driver functions ------------------------------------------------ */
+
+CUresult sim_cuDeviceGet(CUdevice *device, int ordinal)
+{
+	if (!device)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(ordinal))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*device = ordinal;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuDeviceGetCount(int *count)
+{
+	if (!count)
+		return CUDA_ERROR_INVALID_VALUE;
+	*count = sim_config.n_devices;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuDeviceGetName(char *name, int len, CUdevice dev)
+{
+	if (!name || len <= 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	snprintf(name, (size_t)len, "Simulated GPU %d", dev);
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuDeviceTotalMem_v2(size_t *bytes, CUdevice dev)
+{
+	if (!bytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*bytes = sim_devices[dev].memory;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuDeviceComputeCapability(int *major, int *minor, CUdevice dev)
+{
+	if (!major || !minor)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*major = 9;
+	*minor = 0;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice dev)
+{
+	if (!uuid)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	memset(uuid, 0, sizeof(*uuid));
+	memcpy(uuid->bytes, "simulated-gpu", 13);
+	uuid->bytes[15] = (char)dev;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuDeviceGetUuid(CUuuid *uuid, CUdevice dev)
+{
+	return sim_cuDeviceGetUuid_v2(uuid, dev);
+}
+
+CUresult sim_cuDeviceGetPCIBusId(char *pciBusId, int len, CUdevice dev)
+{
+	if (!pciBusId || len <= 0)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	snprintf(pciBusId, (size_t)len, "0000:%02x:00.0", dev + 1);
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuDeviceGetByPCIBusId(CUdevice *dev, const char *pciBusId)
+{
+	unsigned domain, bus;
+
+	if (!dev || !pciBusId)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (sscanf(pciBusId, "%x:%x", &domain, &bus) != 2 ||
+	    !sim_device_valid((int)bus - 1))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*dev = (int)bus - 1;
+	return CUDA_SUCCESS;
+}
+
+/* What is not listed is 0, as for a feature that the device lacks. */
+static int attribute(CUdevice_attribute attrib, int dev)
+{
+	const int vmm = !sim_config.no_vmm;
+
+	switch ((int)attrib) {
+	case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: return 1024;
+	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X: return 1024;
+	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y: return 1024;
+	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z: return 64;
+	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X: return 2147483647;
+	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y: return 65535;
+	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z: return 65535;
+	case CU_DEVICE_ATTRIBUTE_WARP_SIZE: return 32;
+	case CU_DEVICE_ATTRIBUTE_MAX_PITCH: return 2147483647;
+	case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: return 1980000;
+	case CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT: return 512;
+	case CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT: return 32;
+	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return 132;
+	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY: return 1;
+	case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS: return 1;
+	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return dev + 1;
+	case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: return 3;
+	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING: return 1;
+	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return 9;
+	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return 0;
+	case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED: return 1;
+	case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY: return 1;
+	case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS: return 1;
+	case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
+		return 1;
+	case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: return 1;
+	case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED: return 0;
+	case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
+	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
+		return vmm;
+	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: return 1;
+	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: return 1;
+	default: return 0;
+	}
+}
+
+CUresult sim_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib,
+				  CUdevice dev)
+{
+	if (!pi || attrib <= 0 || attrib >= CU_DEVICE_ATTRIBUTE_MAX)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*pi = attribute(attrib, dev);
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev,
+				   CUdevice peerDev)
+{
+	if (!canAccessPeer)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_device_valid(dev) || !sim_device_valid(peerDev))
+		return CUDA_ERROR_INVALID_DEVICE;
+	*canAccessPeer = sim_config.peer && dev != peerDev;
+	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuDeviceGetP2PAttribute(int *value,
+				     CUdevice_P2PAttribute attrib,
+				     CUdevice srcDevice, CUdevice dstDevice)
+{
+	CUresult result = sim_cuDeviceCanAccessPeer(value, srcDevice,
+						    dstDevice);
+
+	if (result == CUDA_SUCCESS &&
+	    attrib == CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK)
+		*value = 0;
+	return result;
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Device: its budget of physical memory and its primary context.  Everything
+ * that occupies device memory takes it here.  Guarded by the lock.
+ */
+#ifndef SIM_DEVICE_H
+#define SIM_DEVICE_H
+
+#include "sim_call.h"
+
+struct sim_device {
+	uint64_t memory;		/* the budget */
+	uint64_t used, peak;
+	struct sim_context *primary;	/* NULL: never retained */
+	unsigned primary_refs;
+	unsigned primary_flags;
+	CUmemoryPool pool, default_pool;	/* handles; NULL: not yet */
+};
+
+extern struct sim_device sim_devices[];
+
+bool sim_device_valid(int device);
+/* False if the budget does not allow it, also after trimming the pools. */
+bool sim_device_take(int device, uint64_t bytes);
+void sim_device_give(int device, uint64_t bytes);
+void sim_device_reset(void);
+
+#endif

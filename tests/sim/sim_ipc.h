@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * IPC: legacy memory opened in another process.  The handle names process,
+ * file and place; the opener takes the file from the exporter.  Guarded by
+ * the lock.
+ */
+#ifndef SIM_IPC_H
+#define SIM_IPC_H
+
+void sim_ipc_reset(void);
+
+#endif

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: MIT */
+/*
+ * Life: load, cuInit, fork, reset, exit.
+ */
+#ifndef SIM_LIFE_H
+#define SIM_LIFE_H
+
+#include <stdbool.h>
+
+struct sim_life {
+	bool initialized;
+	bool deinitialized;
+	bool forked;			/* this is a child: no driver here */
+};
+
+extern struct sim_life sim_life;
+
+#endif

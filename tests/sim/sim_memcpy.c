@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: MIT */
+/* The family of copy calls: each tells sim_transfer() what it means. */
+#include "sim_context.h"
+#include "sim_copy.h"
+
+static CUresult linear(CUdeviceptr dst, enum sim_side dst_side,
+		       CUdeviceptr src, enum sim_side src_side, size_t size,
+		       bool async, CUstream stream)
+{
+	struct sim_transfer t = {
+		.copy = { .dst = dst, .src = src, .width = size,
+			  .height = 1, .depth = 1 },
+		.dst = dst_side, .src = src_side, .async = async,
+	};
+
+	return sim_transfer(&t, stream);
+}
+
+CUresult sim_cuMemcpy(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount)
+{
+	return linear(dst, SIM_ANY_SIDE, src, SIM_ANY_SIDE, ByteCount, false,
+		      NULL);
+}
+
+CUresult sim_cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src, size_t ByteCount,
+			   CUstream hStream)
+{
+	return linear(dst, SIM_ANY_SIDE, src, SIM_ANY_SIDE, ByteCount, true,
+		      hStream);
+}
+
+CUresult sim_cuMemcpyHtoD_v2(CUdeviceptr dstDevice, const void *srcHost,
+			     size_t ByteCount)
+{
+	return linear(dstDevice, SIM_DEVICE_SIDE, (CUdeviceptr)srcHost,
+		      SIM_HOST_SIDE, ByteCount, false, NULL);
+}
+
+CUresult sim_cuMemcpyDtoH_v2(void *dstHost, CUdeviceptr srcDevice,
+			     size_t ByteCount)
+{
+	return linear((CUdeviceptr)dstHost, SIM_HOST_SIDE, srcDevice,
+		      SIM_DEVICE_SIDE, ByteCount, false, NULL);
+}
+
+CUresult sim_cuMemcpyDtoD_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice,
+			     size_t ByteCount)
+{
+	return linear(dstDevice, SIM_DEVICE_SIDE, srcDevice, SIM_DEVICE_SIDE,
+		      ByteCount, false, NULL);
+}
+
+CUresult sim_cuMemcpyHtoDAsync_v2(CUdeviceptr dstDevice, const void *srcHost,
+				  size_t ByteCount, CUstream hStream)
+{
+	return linear(dstDevice, SIM_DEVICE_SIDE, (CUdeviceptr)srcHost,
+		      SIM_HOST_SIDE, ByteCount, true, hStream);
+}
+
+CUresult sim_cuMemcpyDtoHAsync_v2(void *dstHost, CUdeviceptr srcDevice,
+				  size_t ByteCount, CUstream hStream)
+{
+	return linear((CUdeviceptr)dstHost, SIM_HOST_SIDE, srcDevice,
+		      SIM_DEVICE_SIDE, ByteCount, true, hStream);
+}
+
+CUresult sim_cuMemcpyDtoDAsync_v2(CUdeviceptr dstDevice, CUdeviceptr srcDevice,
+				  size_t ByteCount, CUstream hStream)
+{
+	return linear(dstDevice, SIM_DEVICE_SIDE, srcDevice, SIM_DEVICE_SIDE,
+		      ByteCount, true, hStream);
+}
+
+static CUresult peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
+		     CUcontext src_ctx, size_t size, bool async,
+		     CUstream stream)
+{
+	struct sim_transfer t = {
+		.copy = { .dst = dst, .src = src, .width = size,
+			  .height = 1, .depth = 1 },
+		.dst = SIM_DEVICE_SIDE, .src = SIM_DEVICE_SIDE,
+		.peer = true, .async = async,
+	};
+	struct sim_context *ctx;
+
+	if (sim_context_get_or_current(dst_ctx, &ctx) != CUDA_SUCCESS ||
+	    sim_context_get_or_current(src_ctx, &ctx) != CUDA_SUCCESS)
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return sim_transfer(&t, stream);
+}
+
+CUresult sim_cuMemcpyPeer(CUdeviceptr dstDevice, CUcontext dstContext,
+			  CUdeviceptr srcDevice, CUcontext srcContext,
+			  size_t ByteCount)
+{
+	return peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
+		    false, NULL);
+}
+
+CUresult sim_cuMemcpyPeerAsync(CUdeviceptr dstDevice, CUcontext dstContext,
+			       CUdeviceptr srcDevice, CUcontext srcContext,
+			       size_t ByteCount, CUstream hStream)
+{
+	return peer(dstDevice, dstContext, srcDevice, srcContext, ByteCount,
+		    true, hStream);
+}
+
+/* One end of a copy with pitch; false for arrays, which hold no data here. */
+static bool pitched(CUmemorytype type, const void *host, CUdeviceptr device,
+		    uint64_t offset, uint64_t *addr_out,
+		    enum sim_side *side_out)
+{
+	switch (type) {
+	case CU_MEMORYTYPE_HOST:
+		*addr_out = (uint64_t)host + offset;
+		*side_out = SIM_HOST_SIDE;
+		return true;
+	case CU_MEMORYTYPE_DEVICE:
+		*addr_out = device + offset;
+		*side_out = SIM_DEVICE_SIDE;
+		return true;
+	case CU_MEMORYTYPE_UNIFIED:
+		*addr_out = device + offset;
+		*side_out = SIM_ANY_SIDE;
+		return true;
+	default:
+		return false;
+	}
+}
+
+static CUresult copy_2d(const CUDA_MEMCPY2D *p, bool async, CUstream stream)
+{
+	struct sim_transfer t = { .async = async };
+	size_t dst_pitch, src_pitch;
+
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	dst_pitch = p->dstPitch ? p->dstPitch : p->WidthInBytes;
+	src_pitch = p->srcPitch ? p->srcPitch : p->WidthInBytes;
+	if (p->Height > 1 &&
+	    (dst_pitch < p->WidthInBytes || src_pitch < p->WidthInBytes))
+		return CUDA_ERROR_INVALID_VALUE;
+	t.copy = (struct sim_copy){
+		.dst_pitch = dst_pitch, .src_pitch = src_pitch,
+		.width = p->WidthInBytes, .height = p->Height, .depth = 1,
+	};
+	if (!pitched(p->dstMemoryType, p->dstHost, p->dstDevice,
+		     p->dstY * dst_pitch + p->dstXInBytes, &t.copy.dst,
+		     &t.dst) ||
+	    !pitched(p->srcMemoryType, p->srcHost, p->srcDevice,
+		     p->srcY * src_pitch + p->srcXInBytes, &t.copy.src,
+		     &t.src))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return sim_transfer(&t, stream);
+}
+
+CUresult sim_cuMemcpy2D_v2(const CUDA_MEMCPY2D *pCopy)
+{
+	return copy_2d(pCopy, false, NULL);
+}
+
+CUresult sim_cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *pCopy)
+{
+	return copy_2d(pCopy, false, NULL);
+}
+
+CUresult sim_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
+{
+	return copy_2d(pCopy, true, hStream);
+}
+
+/* CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER agree in the names that count. */
+#define FILL_3D(t, p)							\
+do {									\
+	size_t dst_pitch = (p)->dstPitch ? (p)->dstPitch		\
+					 : (p)->WidthInBytes;		\
+	size_t src_pitch = (p)->srcPitch ? (p)->srcPitch		\
+					 : (p)->WidthInBytes;		\
+	size_t dst_rows = (p)->dstHeight ? (p)->dstHeight : (p)->Height;\
+	size_t src_rows = (p)->srcHeight ? (p)->srcHeight : (p)->Height;\
+									\
+	(t)->copy = (struct sim_copy){					\
+		.dst_pitch = dst_pitch,					\
+		.src_pitch = src_pitch,					\
+		.dst_slice = dst_pitch * dst_rows,			\
+		.src_slice = src_pitch * src_rows,			\
+		.width = (p)->WidthInBytes,				\
+		.height = (p)->Height,					\
+		.depth = (p)->Depth,					\
+	};								\
+} while (0)
+
+static uint64_t offset_3d(size_t x, size_t y, size_t z, size_t pitch,
+			  size_t slice)
+{
+	return z * slice + y * pitch + x;
+}
+
+static CUresult copy_3d(const CUDA_MEMCPY3D *p, bool async, CUstream stream)
+{
+	struct sim_transfer t = { .async = async };
+
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	FILL_3D(&t, p);
+	if (!pitched(p->dstMemoryType, p->dstHost, p->dstDevice,
+		     offset_3d(p->dstXInBytes, p->dstY, p->dstZ,
+			       t.copy.dst_pitch, t.copy.dst_slice),
+		     &t.copy.dst, &t.dst) ||
+	    !pitched(p->srcMemoryType, p->srcHost, p->srcDevice,
+		     offset_3d(p->srcXInBytes, p->srcY, p->srcZ,
+			       t.copy.src_pitch, t.copy.src_slice),
+		     &t.copy.src, &t.src))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return sim_transfer(&t, stream);
+}
+
+CUresult sim_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy)
+{
+	return copy_3d(pCopy, false, NULL);
+}
+
+CUresult sim_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
+{
+	return copy_3d(pCopy, true, hStream);
+}
+
+static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, bool async,
+			     CUstream stream)
+{
+	struct sim_transfer t = { .async = async, .peer = true };
+
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	FILL_3D(&t, p);
+	if (!pitched(p->dstMemoryType, p->dstHost, p->dstDevice,
+		     offset_3d(p->dstXInBytes, p->dstY, p->dstZ,
+			       t.copy.dst_pitch, t.copy.dst_slice),
+		     &t.copy.dst, &t.dst) ||
+	    !pitched(p->srcMemoryType, p->srcHost, p->srcDevice,
+		     offset_3d(p->srcXInBytes, p->srcY, p->srcZ,
+			       t.copy.src_pitch, t.copy.src_slice),
+		     &t.copy.src, &t.src))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	return sim_transfer(&t, stream);
+}
+
+CUresult sim_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)
+{
+	return copy_3d_peer(pCopy, false, NULL);
+}
+
+CUresult sim_cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *pCopy,
+				 CUstream hStream)
+{
+	return copy_3d_peer(pCopy, true, hStream);
+}

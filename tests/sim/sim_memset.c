@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: MIT */
+/* The family of set calls; none of them waits. */
+#include <string.h>
+
+#include "sim_base.h"
+#include "sim_capture.h"
+#include "sim_context.h"
+#include "sim_copy.h"
+
+static void fill_row(char *row, uint32_t value, unsigned element, size_t n)
+{
+	size_t i;
+
+	if (element == 1) {
+		memset(row, (int)value, n);
+		return;
+	}
+	for (i = 0; i < n; i++)
+		memcpy(row + i * element, &value, element);
+}
+
+static void run_set(const struct sim_op *op)
+{
+	const struct sim_set *s = &op->u.set;
+	size_t y;
+
+	for (y = 0; y < s->height; y++)
+		fill_row((char *)s->dst + y * s->pitch, s->value, s->element,
+			 s->width);
+}
+
+static CUresult set(const struct sim_set *s, CUstream hStream)
+{
+	struct sim_op op = { .name = "set", .call = sim_thread.call,
+			     .n_touch = 1, .u.set = *s };
+	uint64_t row = (uint64_t)s->width * s->element;
+	struct sim_stream *stream;
+	CUresult result = sim_stream_get(hStream, &stream);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!s->width || !s->height)
+		return CUDA_SUCCESS;
+	if (s->dst % s->element || (s->height > 1 && s->pitch < row))
+		return CUDA_ERROR_INVALID_VALUE;
+	op.device = stream->ctx->device;
+	if (!sim_copy_check_device(s->dst, (s->height - 1) * s->pitch + row,
+				   op.device, true, false, &op.touch[0]))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (sim_config.backing)
+		op.run = run_set;
+	return sim_submit(stream, &op, 1);
+}
+
+static CUresult set_linear(CUdeviceptr dst, uint32_t value, unsigned element,
+			   size_t n, CUstream stream)
+{
+	struct sim_set s = { .dst = dst, .value = value, .element = element,
+			     .width = n, .height = 1 };
+
+	return set(&s, stream);
+}
+
+static CUresult set_2d(CUdeviceptr dst, size_t pitch, uint32_t value,
+		       unsigned element, size_t width, size_t height,
+		       CUstream stream)
+{
+	struct sim_set s = { .dst = dst, .value = value, .element = element,
+			     .pitch = pitch, .width = width,
+			     .height = height };
+
+	return set(&s, stream);
+}
+
+CUresult sim_cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N)
+{
+	return set_linear(dstDevice, uc, 1, N, NULL);
+}
+
+CUresult sim_cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N)
+{
+	return set_linear(dstDevice, us, 2, N, NULL);
+}
+
+CUresult sim_cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N)
+{
+	return set_linear(dstDevice, ui, 4, N, NULL);
+}
+
+CUresult sim_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N,
+			     CUstream hStream)
+{
+	return set_linear(dstDevice, uc, 1, N, hStream);
+}
+
+CUresult sim_cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us,
+			      size_t N, CUstream hStream)
+{
+	return set_linear(dstDevice, us, 2, N, hStream);
+}
+
+CUresult sim_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N,
+			      CUstream hStream)
+{
+	return set_linear(dstDevice, ui, 4, N, hStream);
+}
+
+CUresult sim_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch,
+			     unsigned char uc, size_t Width, size_t Height)
+{
+	return set_2d(dstDevice, dstPitch, uc, 1, Width, Height, NULL);
+}
+
+CUresult sim_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch,
+			      unsigned int ui, size_t Width, size_t Height)
+{
+	return set_2d(dstDevice, dstPitch, ui, 4, Width, Height, NULL);
+}
+
+CUresult sim_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch,
+			       unsigned char uc, size_t Width, size_t Height,
+			       CUstream hStream)
+{
+	return set_2d(dstDevice, dstPitch, uc, 1, Width, Height, hStream);
+}
+
+CUresult sim_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch,
+				unsigned int ui, size_t Width, size_t Height,
+				CUstream hStream)
+{
+	return set_2d(dstDevice, dstPitch, ui, 4, Width, Height, hStream);
+}
