@@ -45,16 +45,17 @@ static uint64_t high_water(struct vs_pool *pool)
 	return vs_stat_get(&pool->stats, live_high);
 }
 
-bool vs_grow_is_needed(struct vs_pool *pool, uint64_t span)
+/* Bytes that may still be created within what the program needs. */
+static uint64_t allowance(struct vs_pool *pool)
 {
 	uint64_t high = high_water(pool);
 	uint64_t slack = high / 100 * 3;
 
 	if (slack < VS_FLOOR)
 		slack = VS_FLOOR;
-	return pool->chunks.held - pool->chunks.cached_bytes +
-		       round_up(span, VS_GRANULE) <=
-	       high + slack;
+	return high + slack > pool->chunks.held
+		       ? high + slack - pool->chunks.held
+		       : 0;
 }
 
 /* Size of the chunks a heap is extended by, when a request needs less. */
@@ -101,9 +102,13 @@ static bool plan_new(struct vs_pool *pool, struct plan *plan,
 		return true;
 	if (pool->is_contiguous)
 		return add_new(plan, left > usual ? left : usual);
-	if (left < usual)
-		return add_new(plan, vs_grow_is_needed(pool, usual) ? usual
-								     : left);
+	if (left < usual) {
+		uint64_t room = allowance(pool) / VS_GRANULE * VS_GRANULE;
+
+		if (room > usual)
+			room = usual;
+		return add_new(plan, room > left ? room : left);
+	}
 	if (largest < left / PIECES_OF_REQUEST)
 		largest = left / PIECES_OF_REQUEST;
 	if (pool->chunk_size)
@@ -284,6 +289,7 @@ static CUresult make_plan(struct vs_pool *pool, struct plan *plan,
 			  enum vs_grow_how how, bool may_extend)
 {
 	struct vs_range *base;
+	uint64_t left;
 
 	memset(plan, 0, sizeof(*plan));
 	plan->heap = &pool->heap[kind];
@@ -299,9 +305,11 @@ static CUresult make_plan(struct vs_pool *pool, struct plan *plan,
 	}
 	plan->need = round_up(span - plan->base_span, VS_GRANULE);
 	plan_cached(pool, plan);
-	if (how != VS_GROW_CREATE)
+	if (how == VS_GROW_MOVE || how == VS_GROW_ALL)
 		plan_moves(pool, plan, kind);
-	if (how == VS_GROW_MOVE && plan->filled < plan->need)
+	left = plan->need > plan->filled ? plan->need - plan->filled : 0;
+	if ((how == VS_GROW_MOVE && left > 0) ||
+	    (how == VS_GROW_WITHIN && left > allowance(pool)))
 		return CUDA_ERROR_NOT_FOUND;
 	if (!plan_new(pool, plan, kind))
 		return CUDA_ERROR_OUT_OF_MEMORY;

@@ -17,8 +17,14 @@
 #include "pool/state.h"
 
 enum vs_grow_how {
-	VS_GROW_CREATE, /* by new chunks (and cached ones) */
-	VS_GROW_MOVE,	/* by idle chunks from elsewhere; NOT_FOUND if too few */
+	/*
+	 * By new chunks (and cached ones), if what is held then stays within
+	 * what the program has shown to need: its high-water mark of live bytes
+	 * and a few per cent, or the floor. Else NOT_FOUND.
+	 */
+	VS_GROW_WITHIN,
+	VS_GROW_MOVE, /* by idle chunks from elsewhere; NOT_FOUND if too few */
+	VS_GROW_BEYOND, /* by new chunks, whatever is held */
 	VS_GROW_ALL,	/* by every idle chunk there is, the rest new */
 };
 
@@ -29,13 +35,6 @@ enum vs_grow_how {
  */
 CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 		 enum vs_grow_how how, struct vs_range **range_out);
-
-/*
- * Whether creating chunks for `span` more bytes keeps what is held within what
- * the program has shown to need: its high-water mark of live bytes and a few
- * per cent, or the floor. Lock.
- */
-bool vs_grow_is_needed(struct vs_pool *pool, uint64_t span);
 
 /*
  * Unmaps and releases idle chunks until `bytes` are released or none is left:

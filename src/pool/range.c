@@ -143,32 +143,31 @@ static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
 static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 			    uint64_t span, struct vs_range **range_out)
 {
-	bool is_needed, is_wait;
 	CUresult r;
 
 	for (;;) {
-		pthread_mutex_lock(&pool->lock);
-		is_needed = vs_grow_is_needed(pool, span);
-		is_wait = should_wait(pool);
-		pthread_mutex_unlock(&pool->lock);
-		if (is_needed) {
-			grow_once(pool, kind, span, VS_GROW_CREATE, range_out,
-				  &r);
+		bool is_worth;
+
+		grow_once(pool, kind, span, VS_GROW_WITHIN, range_out, &r);
+		if (r != CUDA_ERROR_NOT_FOUND)
 			return r;
-		}
-		if (!is_wait || !vs_fence_wait(&pool->fence, THRIFT_PATIENCE))
+		pthread_mutex_lock(&pool->lock);
+		is_worth = should_wait(pool);
+		pthread_mutex_unlock(&pool->lock);
+		if (!is_worth || !vs_fence_wait(&pool->fence, THRIFT_PATIENCE))
 			break;
 		*range_out = take_locked(pool, kind, span);
 		if (*range_out)
 			return CUDA_SUCCESS;
 	}
-	if (grow_once(pool, kind, span, VS_GROW_MOVE, range_out, &r))
+	grow_once(pool, kind, span, VS_GROW_MOVE, range_out, &r);
+	if (r != CUDA_ERROR_NOT_FOUND)
 		return r;
 	/* too few chunks that may be moved: give up what is idle instead */
 	pthread_mutex_lock(&pool->grow);
 	vs_grow_release(pool, span, UINT64_MAX);
 	pthread_mutex_unlock(&pool->grow);
-	grow_once(pool, kind, span, VS_GROW_CREATE, range_out, &r);
+	grow_once(pool, kind, span, VS_GROW_BEYOND, range_out, &r);
 	return r;
 }
 
@@ -202,7 +201,7 @@ static CUresult climb(struct vs_pool *pool, enum vs_heap_kind kind,
 	pthread_mutex_lock(&pool->grow);
 	vs_grow_release(pool, UINT64_MAX, UINT64_MAX);
 	pthread_mutex_unlock(&pool->grow);
-	if (grow_once(pool, kind, span, VS_GROW_CREATE, range_out, &r))
+	if (grow_once(pool, kind, span, VS_GROW_BEYOND, range_out, &r))
 		vs_stat_add(&pool->stats, oom_release, 1);
 	return r;
 }

@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: MIT */
+#include "fake.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "driver/real.h"
+#include "driver/vmm.h"
+
+#define GRANULE ((uint64_t)2 << 20)
+
+struct fake fake;
+
+struct handle {
+	struct handle *next;
+	uint64_t size;
+	unsigned mapped;
+	int is_released;
+};
+
+struct mapping {
+	struct mapping *next;
+	CUdeviceptr at;
+	struct handle *handle;
+	int has_access;
+};
+
+enum { BUCKETS = 4096 };
+static struct mapping *mappings[BUCKETS]; /* by address */
+static CUdeviceptr next_va = (CUdeviceptr)1 << 40;
+
+static void broken(const char *rule)
+{
+	fprintf(stderr, "fake driver: broken rule: %s\n", rule);
+	abort();
+}
+
+static int fails(unsigned *countdown)
+{
+	return *countdown > 0 && --*countdown == 0;
+}
+
+/* Microseconds at a size, from a table at powers of two (facts, section 3). */
+static double cost_at(const double *us, uint64_t size)
+{
+	static const double mib[] = {2, 32, 256, 1024, 4096, 16384};
+	double m = (double)size / (1 << 20);
+
+	if (m <= mib[0])
+		return us[0];
+	for (int i = 1; i < 6; i++) {
+		if (m <= mib[i])
+			return us[i - 1] + (us[i] - us[i - 1]) *
+						   (m - mib[i - 1]) /
+						   (mib[i] - mib[i - 1]);
+	}
+	return us[5] * m / mib[5];
+}
+
+static void spend(double us)
+{
+	fake.cost_us += us;
+	fake.now += (uint64_t)(us * 1000);
+}
+
+static struct mapping **slot(CUdeviceptr at)
+{
+	struct mapping **m = &mappings[at / GRANULE % BUCKETS];
+
+	while (*m && (*m)->at != at)
+		m = &(*m)->next;
+	return m;
+}
+
+static CUresult fake_reserve(CUdeviceptr *p, size_t size, size_t alignment,
+			     CUdeviceptr hint, unsigned long long flags)
+{
+	(void)alignment, (void)hint, (void)flags;
+	*p = next_va;
+	next_va += size;
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_unreserve(CUdeviceptr p, size_t size)
+{
+	(void)p, (void)size;
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_create(CUmemGenericAllocationHandle *out, size_t size,
+			    const CUmemAllocationProp *prop,
+			    unsigned long long flags)
+{
+	static const double us[] = {9, 12, 14, 16, 29, 260};
+	struct handle *h;
+
+	(void)prop, (void)flags;
+	if (size == 0 || size % GRANULE)
+		broken("cuMemCreate of a size that is not granular");
+	if (fails(&fake.fail_create) || fake.held + size > fake.memory)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	h = calloc(1, sizeof(*h));
+	h->size = size;
+	*out = (CUmemGenericAllocationHandle)(uintptr_t)h;
+	fake.held += size;
+	if (fake.held > fake.held_high)
+		fake.held_high = fake.held;
+	fake.creates++;
+	fake.handles++;
+	spend(cost_at(us, size));
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_release(CUmemGenericAllocationHandle handle)
+{
+	struct handle *h = (struct handle *)(uintptr_t)handle;
+
+	if (h->is_released)
+		broken("cuMemRelease twice");
+	if (h->mapped)
+		broken("cuMemRelease of a mapped handle");
+	h->is_released = 1;
+	fake.held -= h->size;
+	fake.releases++;
+	fake.handles--;
+	spend(9 + 0.25 * (double)h->size / (1 << 20));
+	free(h);
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_map(CUdeviceptr at, size_t size, size_t offset,
+			 CUmemGenericAllocationHandle handle,
+			 unsigned long long flags)
+{
+	struct handle *h = (struct handle *)(uintptr_t)handle;
+	struct mapping *m, **s = slot(at);
+
+	(void)flags;
+	if (offset || size != h->size)
+		broken("cuMemMap of a part of a handle");
+	if (at % GRANULE)
+		broken("cuMemMap at an address that is not granular");
+	if (*s)
+		broken("cuMemMap over a mapping");
+	if (fails(&fake.fail_map))
+		return CUDA_ERROR_UNKNOWN;
+	m = calloc(1, sizeof(*m));
+	m->at = at;
+	m->handle = h;
+	*s = m;
+	h->mapped++;
+	fake.maps++;
+	fake.mappings++;
+	spend(0.7);
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_unmap(CUdeviceptr at, size_t size)
+{
+	static const double us[] = {13, 20, 20, 29, 52, 152};
+	CUdeviceptr end = at + size;
+
+	if (fails(&fake.fail_unmap))
+		return CUDA_ERROR_UNKNOWN;
+	while (at < end) {
+		struct mapping **s = slot(at), *m = *s;
+
+		if (!m)
+			broken("cuMemUnmap of what is not a whole mapping");
+		at += m->handle->size;
+		m->handle->mapped--;
+		spend(cost_at(us, m->handle->size));
+		*s = m->next;
+		free(m);
+		fake.unmaps++;
+		fake.mappings--;
+	}
+	if (at != end)
+		broken("cuMemUnmap of a part of a mapping");
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_access(CUdeviceptr at, size_t size,
+			    const CUmemAccessDesc *access, size_t n)
+{
+	static const double us[] = {20, 39, 41, 65, 130, 400};
+	CUdeviceptr end = at + size;
+
+	(void)access, (void)n;
+	if (fails(&fake.fail_access))
+		return CUDA_ERROR_UNKNOWN;
+	while (at < end) {
+		struct mapping *m = *slot(at);
+
+		if (!m)
+			broken("cuMemSetAccess over a hole");
+		m->has_access = 1;
+		at += m->handle->size;
+		spend(cost_at(us, m->handle->size));
+	}
+	fake.accesses++;
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_granularity(size_t *out, const CUmemAllocationProp *prop,
+				 CUmemAllocationGranularity_flags which)
+{
+	(void)prop, (void)which;
+	*out = GRANULE;
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_attribute(int *out, CUdevice_attribute which, CUdevice d)
+{
+	(void)d;
+	*out = which == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_version(int *out)
+{
+	*out = 13000;
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_total(size_t *out, CUdevice d)
+{
+	(void)d;
+	*out = fake.memory;
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_get_current(CUcontext *out)
+{
+	*out = fake.current;
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_get_device(CUdevice *out)
+{
+	*out = 0;
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_push(CUcontext ctx)
+{
+	(void)ctx;
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_pop(CUcontext *out)
+{
+	*out = fake.current;
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_event_create(CUevent *out, unsigned flags)
+{
+	(void)flags;
+	*out = (CUevent)calloc(1, sizeof(uint64_t));
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_event_destroy(CUevent e)
+{
+	free(e);
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_record(CUcontext ctx, CUevent e)
+{
+	(void)ctx;
+	if (fake.captures > 0)
+		broken("cuCtxRecordEvent while a capture is open");
+	if (fails(&fake.fail_record))
+		return CUDA_ERROR_UNKNOWN;
+	*(uint64_t *)e = fake.now + fake.lag_ns;
+	fake.records++;
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_wait(CUcontext ctx, CUevent e)
+{
+	(void)ctx, (void)e;
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_query(CUevent e)
+{
+	fake.queries++;
+	return fake.now >= *(uint64_t *)e ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+
+static CUresult fake_synchronize(void)
+{
+	fake.now += fake.lag_ns;
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_exchange(CUstreamCaptureMode *mode)
+{
+	*mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+	return CUDA_SUCCESS;
+}
+
+static CUresult fake_alloc(CUdeviceptr *p, size_t size)
+{
+	(void)p, (void)size;
+	fake.natives++;
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static uint64_t fake_clock(void)
+{
+	return fake.now;
+}
+
+/* A wait lets time pass: 10 us a look. */
+static void fake_pause(unsigned round)
+{
+	(void)round;
+	fake.now += 10000;
+}
+
+void fake_install(uint64_t memory)
+{
+	struct vs_real real;
+
+	memset(&real, 0, sizeof(real));
+	memset(&fake, 0, sizeof(fake));
+	fake.memory = memory;
+	fake.current = FAKE_CTX;
+	fake.now = 1000000000;
+	real.cuMemAddressReserve = fake_reserve;
+	real.cuMemAddressFree = fake_unreserve;
+	real.cuMemCreate = fake_create;
+	real.cuMemRelease = fake_release;
+	real.cuMemMap = fake_map;
+	real.cuMemUnmap = fake_unmap;
+	real.cuMemSetAccess = fake_access;
+	real.cuMemGetAllocationGranularity = fake_granularity;
+	real.cuDeviceGetAttribute = fake_attribute;
+	real.cuDriverGetVersion = fake_version;
+	real.cuDeviceTotalMem_v2 = fake_total;
+	real.cuCtxGetCurrent = fake_get_current;
+	real.cuCtxGetDevice = fake_get_device;
+	real.cuCtxPushCurrent_v2 = fake_push;
+	real.cuCtxPopCurrent_v2 = fake_pop;
+	real.cuEventCreate = fake_event_create;
+	real.cuEventDestroy_v2 = fake_event_destroy;
+	real.cuCtxRecordEvent = fake_record;
+	real.cuCtxWaitEvent = fake_wait;
+	real.cuEventQuery = fake_query;
+	real.cuCtxSynchronize = fake_synchronize;
+	real.cuThreadExchangeStreamCaptureMode = fake_exchange;
+	real.cuMemAlloc_v2 = fake_alloc;
+	vs_real_set(&real);
+	vs_vmm_clock = fake_clock;
+	vs_vmm_pause = fake_pause;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fake: a counting stand-in for the driver under the pool, for unit tests and
+ * for replay. No memory, no threads, a clock of its own.
+ *
+ * It keeps the books of reservations, handles and mappings, enforces their
+ * rules (a broken rule ends the program with a line that names it), fails calls
+ * on demand, and adds up what each call costs on real hardware. Work on the
+ * "GPU" is only time: an event is complete `lag_ns` after it was recorded.
+ */
+#ifndef VS_TEST_FAKE_H
+#define VS_TEST_FAKE_H
+
+#include <cuda.h>
+#include <stdint.h>
+
+#define FAKE_CTX ((CUcontext)0x1000)
+
+struct fake {
+	uint64_t now;	 /* ns */
+	uint64_t lag_ns; /* from a marker's record to its completion */
+	uint64_t memory; /* bytes of the device */
+	double cost_us;	 /* of all memory calls so far */
+	/* books */
+	uint64_t held, held_high;
+	unsigned long creates, releases, maps, unmaps, accesses;
+	unsigned long records, queries, natives, handles, mappings;
+	/* the n-th coming call of this kind fails; 0: never */
+	unsigned fail_create, fail_map, fail_access, fail_unmap, fail_record;
+	CUcontext current;
+	int captures; /* a record while > 0 ends the program */
+};
+
+extern struct fake fake;
+
+/* Makes the fake the driver of this process, with `memory` bytes. */
+void fake_install(uint64_t memory);
+/* Ends the program unless every mapping lies over a handle that exists. */
+void fake_check(void);
+
+#endif
