@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* What a pointer is: the answers of facts, 6, for each kind of memory. */
-#define _GNU_SOURCE
 #include <fcntl.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 /* The books, as a structure for tests and as text for scripts. */
-#define _GNU_SOURCE
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

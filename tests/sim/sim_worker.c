@@ -4,7 +4,6 @@
  * stream as long as it has work, so there are as many threads as streams were
  * busy at once, and two streams never wait for one another's worker.
  */
-#define _GNU_SOURCE
 #include <signal.h>
 
 #include "sim_base.h"
