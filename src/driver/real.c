@@ -145,7 +145,9 @@ static void *ask(const struct asker *a, const struct row *row)
 			a->v2(row->base, &function, row->since, flags, &status);
 	else if (a->v1)
 		result = a->v1(row->base, &function, row->since, flags);
-	return result == CUDA_SUCCESS ? function : NULL;
+	if (result != CUDA_SUCCESS || !function || vs_loader_is_own(function))
+		return NULL;
+	return function;
 }
 
 static bool is_in(const struct vs_image *image, const void *address)

@@ -29,7 +29,9 @@ VS_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 	if (vs_unlikely(!t || !vs_gate_is_open() || !out || t->depth))
 		return alloc_shut(out, size);
 	vs_thread_count(t, VS_API_cuMemAlloc_v2);
+	t->depth = 1;
 	result = vs_pool_alloc(size, out);
+	t->depth = 0;
 	if (vs_likely(result == CUDA_SUCCESS &&
 		      !atomic_load_explicit(&is_watched, memory_order_relaxed)))
 		return result;
@@ -50,17 +52,31 @@ VS_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr p)
 	return vs_seen(vs_real.cuMemFree_v2(p));
 }
 
+/* vs_pool_alloc, unless this thread is in it already. */
+static CUresult alloc(CUdeviceptr *out, size_t size)
+{
+	struct vs_thread *t = vs_thread_self();
+	CUresult result;
+
+	if (!t || t->depth)
+		return VS_PASS;
+	t->depth = 1;
+	result = vs_pool_alloc(size, out);
+	t->depth = 0;
+	return result;
+}
+
 /*
  * The gate is shut, or the call cannot be the pool's: a NULL pointer, or a
- * call that the driver made back into the program from under the pool.
+ * callback that the driver made into the program from under the pool.
  */
 static CUresult alloc_shut(CUdeviceptr *out, size_t size)
 {
-	struct vs_thread *t = vs_thread_self();
+	CUresult result = VS_PASS;
 
-	if (vs_enter(VS_API_cuMemAlloc_v2) && out && t && !t->depth)
-		return alloc_after(vs_pool_alloc(size, out), out, size);
-	return vs_seen(vs_real.cuMemAlloc_v2(out, size));
+	if (vs_enter(VS_API_cuMemAlloc_v2) && out)
+		result = alloc(out, size);
+	return alloc_after(result, out, size);
 }
 
 static void trace_alloc(CUdeviceptr p)
@@ -159,7 +175,7 @@ VS_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out,
 	if (vs_enter(VS_API_cuMemAllocPitch_v2) && out && pitch_out) {
 		size = pitched(width, height, element, &pitch);
 		if (size)
-			result = vs_pool_alloc(size, out);
+			result = alloc(out, size);
 	}
 	if (result == VS_PASS)
 		return vs_seen(vs_real.cuMemAllocPitch_v2(out, pitch_out, width,

@@ -8,7 +8,7 @@
  * assembler. The real ones are found at the first call, which may come before
  * any constructor ran: all registers that can hold arguments are kept then.
  *
- * In C:
+ * In C (dlvsym also takes names that start with a d this way, see symbols.c):
  *	if (name && name starts with cu[A-Z]) {
  *		look = vs_symbols_look(handle, name, version, return address);
  *		if (look.is_answered)
@@ -24,7 +24,7 @@
 #if defined(__x86_64__)
 
 /* clang-format off */
-#define LOOK_UP(name, version, next)                                           \
+#define LOOK_UP(name, also, version, next)                                          \
 __asm__(                                                                       \
 "	.text\n"                                                               \
 "	.p2align 4\n"                                                          \
@@ -35,6 +35,7 @@ name ":\n"                                                                     \
 "	endbr64\n"                                                             \
 "	testq %rsi, %rsi\n"                                                    \
 "	jz 1f\n"                                                               \
+	also                                                                   \
 "	cmpb $'c', (%rsi)\n"                                                   \
 "	jne 1f\n"                                                              \
 "	cmpb $'u', 1(%rsi)\n"                                                  \
@@ -43,7 +44,7 @@ name ":\n"                                                                     \
 "	subl $'A', %r11d\n"                                                    \
 "	cmpl $25, %r11d\n"                                                     \
 "	ja 1f\n"                                                               \
-"	movq (%rsp), %rcx\n" /* return address */                              \
+"3:	movq (%rsp), %rcx\n" /* return address */                              \
 "	pushq %rdi\n"                                                          \
 "	.cfi_adjust_cfa_offset 8\n"                                            \
 "	pushq %rsi\n"                                                          \
@@ -71,8 +72,9 @@ name ":\n"                                                                     \
 "	.cfi_endproc\n"                                                        \
 "	.size " name ", .-" name "\n")
 
-LOOK_UP("dlsym", "	xorl %edx, %edx\n", "vs_loader_dlsym");
-LOOK_UP("dlvsym", "", "vs_loader_dlvsym");
+LOOK_UP("dlsym", "", "	xorl %edx, %edx\n", "vs_loader_dlsym");
+LOOK_UP("dlvsym", "	cmpb $'d', (%rsi)\n	je 3f\n", "",
+	"vs_loader_dlvsym");
 
 /* vs_loader_find with every register kept that may hold an argument. */
 __asm__(
@@ -126,7 +128,7 @@ __asm__(
 #elif defined(__aarch64__)
 
 /* clang-format off */
-#define LOOK_UP(name, version, next)                                           \
+#define LOOK_UP(name, also, version, next)                                          \
 __asm__(                                                                       \
 "	.text\n"                                                               \
 "	.p2align 4\n"                                                          \
@@ -137,6 +139,7 @@ name ":\n"                                                                     \
 "	hint #34\n" /* bti c */                                                \
 "	cbz x1, 1f\n"                                                          \
 "	ldrb w16, [x1]\n"                                                      \
+	also                                                                   \
 "	cmp w16, #'c'\n"                                                       \
 "	b.ne 1f\n"                                                             \
 "	ldrb w16, [x1, #1]\n"                                                  \
@@ -146,7 +149,7 @@ name ":\n"                                                                     \
 "	sub w16, w16, #'A'\n"                                                  \
 "	cmp w16, #25\n"                                                        \
 "	b.hi 1f\n"                                                             \
-"	stp x29, x30, [sp, #-48]!\n"                                           \
+"3:	stp x29, x30, [sp, #-48]!\n"                                           \
 "	.cfi_def_cfa_offset 48\n"                                              \
 "	.cfi_offset 29, -48\n"                                                 \
 "	.cfi_offset 30, -40\n"                                                 \
@@ -180,8 +183,8 @@ name ":\n"                                                                     \
 "	.cfi_endproc\n"                                                        \
 "	.size " name ", .-" name "\n")
 
-LOOK_UP("dlsym", "	mov x2, #0\n", "vs_loader_dlsym");
-LOOK_UP("dlvsym", "", "vs_loader_dlvsym");
+LOOK_UP("dlsym", "", "	mov x2, #0\n", "vs_loader_dlsym");
+LOOK_UP("dlvsym", "	cmp w16, #'d'\n	b.eq 3f\n", "", "vs_loader_dlvsym");
 
 /*
  * vs_loader_find with every register kept that may hold an argument, and x17,

@@ -35,5 +35,8 @@ void vs_enter_initialized(void)
 
 bool vs_again_relieved(void)
 {
-	return vs_gate_is_open() && vs_pool_relieve() > 0;
+	struct vs_thread *t = vs_thread_self();
+
+	/* not from a callback that the driver made from under the pool */
+	return vs_gate_is_open() && t && !t->depth && vs_pool_relieve() > 0;
 }

@@ -2,6 +2,7 @@
 #include "hook/symbols.h"
 
 #include <dlfcn.h>
+#include <string.h>
 
 #include "driver/loader.h"
 #include "hook/hook.h"
@@ -103,11 +104,34 @@ static struct vs_look look_past(void *handle, const char *name,
 	return look;
 }
 
+/*
+ * Another preloaded library that wraps dlsym asks dlvsym for the next one, with
+ * a version of libc's. The shim's own has none, since a library with versions
+ * would not be found by others, and the loader passes it by.
+ */
+static struct vs_look look_for_dlsym(void *handle, const char *name,
+				     const void *caller)
+{
+	struct vs_look look = {NULL, false};
+	struct vs_image self;
+
+	if (handle != RTLD_NEXT ||
+	    (strcmp(name, "dlsym") && strcmp(name, "dlvsym")) ||
+	    vs_loader_is_own(caller) || vs_loader_is_behind(caller) ||
+	    !vs_loader_self(&self))
+		return look;
+	look.answer = vs_loader_symbol(&self, name);
+	look.is_answered = look.answer != NULL;
+	return look;
+}
+
 struct vs_look vs_symbols_look(void *handle, const char *name,
 			       const char *version, const void *caller)
 {
 	struct vs_look look = {NULL, false};
 
+	if (name[0] == 'd')
+		return look_for_dlsym(handle, name, caller);
 	if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
 		if (vs_real_bound() || !is_exported(name) || is_libcuda(NULL))
 			return look;
@@ -127,4 +151,30 @@ struct vs_look vs_symbols_look(void *handle, const char *name,
 		vs_symbols_ensure();
 	look.answer = vs_symbols_replace(look.answer);
 	return look;
+}
+
+VS_EXPORT CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **out,
+					    int version, cuuint64_t flags)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuGetProcAddress);
+	result = vs_seen(vs_real.cuGetProcAddress(symbol, out, version, flags));
+	if (result == CUDA_SUCCESS && out && *out)
+		*out = vs_symbols_replace(*out);
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI
+cuGetProcAddress_v2(const char *symbol, void **out, int version,
+		    cuuint64_t flags, CUdriverProcAddressQueryResult *status)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuGetProcAddress_v2);
+	result = vs_seen(vs_real.cuGetProcAddress_v2(symbol, out, version,
+						     flags, status));
+	if (result == CUDA_SUCCESS && out && *out)
+		*out = vs_symbols_replace(*out);
+	return result;
 }

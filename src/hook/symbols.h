@@ -29,9 +29,10 @@ void *vs_symbols_replace(void *address);
 void *vs_symbols_next(const char *name);
 
 /*
- * What becomes of a look-up of a name cu[A-Z]...: hook/dlsym.c, its only
- * caller, returns `answer`, or jumps to the real look-up with all arguments and
- * the return address as they came. Two registers on both processors.
+ * What becomes of a look-up of a name cu[A-Z]..., and of dlvsym for a name
+ * d...: hook/dlsym.c, its only caller, returns `answer`, or jumps to the real
+ * look-up with all arguments and the return address as they came. Two registers
+ * on both processors.
  */
 struct vs_look {
 	void *answer;

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * roads_wrap_dlsym: another preloaded library that wraps dlsym, in the usual
+ * way. With SUBSTITUTE it answers for one function of the driver with its own.
+ */
+#include <cuda.h>
+#include <dlfcn.h>
+#include <string.h>
+
+static int n_calls;
+static void *(*next)(void *handle, const char *name);
+static __typeof__(cuMemAlloc_v2) *next_alloc;
+
+int roads_wrap_calls(void);
+
+int roads_wrap_calls(void)
+{
+	return n_calls;
+}
+
+#ifdef SUBSTITUTE
+static CUresult counting_alloc(CUdeviceptr *out, size_t size)
+{
+	n_calls++;
+	return next_alloc(out, size);
+}
+#endif
+
+void *dlsym(void *restrict handle, const char *restrict name)
+{
+	void *answer;
+
+	if (!next)
+		*(void **)&next = dlvsym(RTLD_NEXT, "dlsym", DLSYM_VERSION);
+	answer = next(handle, name);
+#ifdef SUBSTITUTE
+	if (answer && !strcmp(name, "cuMemAlloc_v2")) {
+		if (!next_alloc)
+			*(void **)&next_alloc = answer;
+		return (void *)counting_alloc;
+	}
+#else
+	(void)next_alloc;
+#endif
+	return answer;
+}
