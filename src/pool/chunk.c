@@ -47,9 +47,16 @@ static void leave_idle(struct vs_pool *pool, struct vs_chunk *c)
 static void enter_idle(struct vs_pool *pool, struct vs_chunk *c)
 {
 	c->idle_since = pool->now;
+	c->idle_tag = atomic_load_explicit(&pool->fence.done,
+					   memory_order_relaxed);
 	TAILQ_INSERT_TAIL(&pool->chunks.idle, c, link);
 	c->is_in_list = true;
 	pool->chunks.idle_bytes += c->size;
+}
+
+bool vs_chunk_is_quiet(struct vs_pool *pool, const struct vs_chunk *c)
+{
+	return vs_fence_is_complete(&pool->fence, c->idle_tag);
 }
 
 void vs_chunks_use(struct vs_pool *pool, CUdeviceptr base, uint64_t span)

@@ -23,6 +23,7 @@ struct vs_chunk {
 	CUdeviceptr at;	     /* where it is mapped; 0: nowhere */
 	uint64_t size;	     /* bytes, a multiple of VS_GRANULE */
 	uint64_t idle_since; /* clock, ns; meaningful while idle or cached */
+	uint64_t idle_tag;   /* the work of this epoch may still touch it */
 	unsigned used;	     /* ranges over it that are not idle */
 	bool is_in_list;
 };
@@ -49,6 +50,9 @@ struct vs_chunk *vs_chunk_at(const struct vs_pool *pool, CUdeviceptr p);
 /* A range that is not idle now covers (covers no more) these bytes. Lock. */
 void vs_chunks_use(struct vs_pool *pool, CUdeviceptr base, uint64_t span);
 void vs_chunks_unuse(struct vs_pool *pool, CUdeviceptr base, uint64_t span);
+
+/* Nothing on the GPU can touch an idle chunk: it may be unmapped. Lock. */
+bool vs_chunk_is_quiet(struct vs_pool *pool, const struct vs_chunk *c);
 
 /* Bookkeeping around the driver's calls; lock. */
 void vs_chunk_born(struct vs_pool *pool, struct vs_chunk *c);

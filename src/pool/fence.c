@@ -131,12 +131,8 @@ static bool record_marker(struct vs_fence *f)
 		return false;
 	}
 	vs_stat_add(f->stats, markers, 1);
-	if (f->is_ordered) {
-		keep_events(f, events);
-		f->head = f->tail; /* nothing older can be in flight */
+	if (f->is_ordered)
 		atomic_store_explicit(&f->done, epoch, memory_order_release);
-		return true;
-	}
 	f->ring[f->tail % VS_MARKERS] =
 		(struct vs_marker){.epoch = epoch, .events = events};
 	f->tail++;
@@ -156,6 +152,16 @@ bool vs_fence_record(struct vs_fence *f)
 	pthread_mutex_unlock(&f->lock);
 	vs_capture_let_in();
 	return is_recorded;
+}
+
+/* Everything up to an epoch was seen complete; f->lock held. */
+static void completed(struct vs_fence *f, uint64_t epoch)
+{
+	if (epoch > atomic_load_explicit(&f->complete, memory_order_relaxed))
+		atomic_store_explicit(&f->complete, epoch,
+				      memory_order_release);
+	if (epoch > atomic_load_explicit(&f->done, memory_order_relaxed))
+		atomic_store_explicit(&f->done, epoch, memory_order_release);
 }
 
 /* Queries the events of one marker; true when none is left. f->lock held. */
@@ -194,8 +200,7 @@ bool vs_fence_poll(struct vs_fence *f)
 		vs_stat_add(f->stats, polls, 1);
 		if (!marker_is_done(f, m))
 			break;
-		atomic_store_explicit(&f->done, m->epoch,
-				      memory_order_release);
+		completed(f, m->epoch);
 		f->head++;
 		is_moved = true;
 	}
@@ -231,8 +236,7 @@ static bool wait_for_contexts(struct vs_fence *f)
 		return false;
 	pthread_mutex_lock(&f->lock);
 	f->head = f->tail;
-	if (atomic_load(&f->done) < epoch)
-		atomic_store_explicit(&f->done, epoch, memory_order_release);
+	completed(f, epoch);
 	pthread_mutex_unlock(&f->lock);
 	return true;
 }
@@ -240,7 +244,7 @@ static bool wait_for_contexts(struct vs_fence *f)
 static bool wait_for_oldest(struct vs_fence *f, uint64_t epoch,
 			    uint64_t began, uint64_t patience_ns)
 {
-	for (unsigned round = 0; !vs_fence_is_done(f, epoch); round++) {
+	for (unsigned round = 0; !vs_fence_is_complete(f, epoch); round++) {
 		if (vs_fence_poll(f))
 			return true;
 		if (atomic_load_explicit(&f->is_broken, memory_order_relaxed))
@@ -281,9 +285,9 @@ bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns)
 {
 	if (tag >= atomic_load(&f->epoch))
 		vs_fence_record(f);
-	while (!vs_fence_is_done(f, tag)) {
+	while (!vs_fence_is_complete(f, tag)) {
 		if (!vs_fence_wait(f, patience_ns))
-			return vs_fence_is_done(f, tag);
+			return vs_fence_is_complete(f, tag);
 	}
 	return true;
 }
@@ -321,7 +325,7 @@ void vs_fence_reset(struct vs_fence *f)
 	pthread_mutex_lock(&f->lock);
 	epoch = atomic_fetch_add(&f->epoch, 1);
 	f->head = f->tail;
-	atomic_store_explicit(&f->done, epoch, memory_order_release);
+	completed(f, epoch);
 	atomic_store(&f->is_broken, false);
 	pthread_mutex_unlock(&f->lock);
 }

@@ -7,6 +7,9 @@
  * epoch number was raised, so it covers all work submitted before any free
  * with that tag or an earlier one. When the host has seen the oldest marker
  * complete, all memory with its epoch or an earlier one is free to be used.
+ * Policy ordered hands memory out as soon as the marker is recorded, since all
+ * later work of the contexts waits for it on the device; to unmap it, though,
+ * the host must have seen the marker complete.
  *
  * cuCtxRecordEvent kills every capture of its context, in any mode (facts,
  * section 5), so captures are counted process-wide, and a marker is recorded
@@ -40,7 +43,8 @@ struct vs_marker {
 
 struct vs_fence {
 	_Atomic uint64_t epoch; /* tag for frees made now; from 1 */
-	_Atomic uint64_t done;	/* tags up to this one are complete */
+	_Atomic uint64_t done;	/* memory with these tags may be handed out */
+	_Atomic uint64_t complete; /* and, up to this one, be unmapped */
 	_Atomic bool is_broken; /* a marker ended in an error: no more reuse */
 	pthread_mutex_t lock;	/* all below; leaf, but for ctx's lock */
 	struct vs_marker ring[VS_MARKERS];
@@ -69,6 +73,11 @@ static inline bool vs_fence_is_done(struct vs_fence *f, uint64_t tag)
 	return tag <= atomic_load_explicit(&f->done, memory_order_acquire);
 }
 
+static inline bool vs_fence_is_complete(struct vs_fence *f, uint64_t tag)
+{
+	return tag <= atomic_load_explicit(&f->complete, memory_order_acquire);
+}
+
 /*
  * Ends the current epoch with a marker, if no capture is open and no error
  * stands in the way; returns whether it did. Never waits. May run under the
@@ -77,7 +86,7 @@ static inline bool vs_fence_is_done(struct vs_fence *f, uint64_t tag)
 bool vs_fence_record(struct vs_fence *f);
 /*
  * Looks at the markers in flight, oldest first, up to the first that is not
- * complete. Returns whether `done` moved. May run under the pool's lock.
+ * complete. Returns whether `complete` moved. May run under the pool's lock.
  */
 bool vs_fence_poll(struct vs_fence *f);
 /*

@@ -166,7 +166,7 @@ static struct vs_chunk *best_idle(struct vs_pool *pool, uint64_t left,
 	struct vs_chunk *c, *enough = NULL, *largest = NULL;
 
 	TAILQ_FOREACH(c, &pool->chunks.idle, link) {
-		if (c->size > most)
+		if (c->size > most || !vs_chunk_is_quiet(pool, c))
 			continue;
 		if (c->size >= left && (!enough || c->size < enough->size))
 			enough = c;
@@ -450,7 +450,7 @@ static struct vs_chunk *next_victim(struct vs_pool *pool, uint64_t before,
 		return c;
 	}
 	c = TAILQ_FIRST(&pool->chunks.idle);
-	if (!c || c->idle_since >= before)
+	if (!c || c->idle_since >= before || !vs_chunk_is_quiet(pool, c))
 		return NULL;
 	*place_out = lift(pool, c);
 	return *place_out ? c : NULL;

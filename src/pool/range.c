@@ -183,18 +183,15 @@ static CUresult climb(struct vs_pool *pool, enum vs_heap_kind kind,
 	}
 	vs_tcache_flush(pool, NULL);
 	for (;;) {
-		bool has_more;
-
 		pthread_mutex_lock(&pool->lock);
 		mark(pool);
 		vs_slab_sweep(pool);
-		has_more = pool->pending_bytes > 0;
 		pthread_mutex_unlock(&pool->lock);
 		if (grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r)) {
 			vs_stat_add(&pool->stats, oom_wait, 1);
 			return r;
 		}
-		if (!has_more || !vs_fence_wait(&pool->fence, NEED_PATIENCE))
+		if (!vs_fence_wait(&pool->fence, NEED_PATIENCE))
 			break;
 	}
 	/* idle chunks too small or too scattered for one request */
