@@ -7,6 +7,12 @@
 #include <dlfcn.h>
 #include <string.h>
 
+#if defined(__aarch64__)
+#define DLSYM_VERSION "GLIBC_2.17"
+#else
+#define DLSYM_VERSION "GLIBC_2.2.5"
+#endif
+
 static int n_calls;
 static void *(*next)(void *handle, const char *name);
 static __typeof__(cuMemAlloc_v2) *next_alloc;

@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: MIT
+#
+# Makes a C file of api.def that does not compile unless each row's name,
+# version and flags are those of just that function in cudaTypedefs.h: a wrong
+# one would give programs a wrapper for another ABI.
+BEGIN {
+	FS = "[(), \t]+"
+	print "#include <cuda.h>\n#include <cudaTypedefs.h>"
+}
+/^#(if|endif)/ && inside { print }
+/^(API|USE)\(/ {
+	inside = 1
+	gsub(/"/, "", $3)
+	type = "PFN_" $3 "_v" $4 (/PTSZ/ ? "_ptsz" : "")
+	printf "_Static_assert(__builtin_types_compatible_p(%s,\n", type
+	printf "\t__typeof__(&%s)), \"%s\");\n", $2, $2
+}
+END { print "int main(void)\n{\n\treturn 0;\n}" }
