@@ -132,7 +132,7 @@ static void start(void)
 	TRY(cuDeviceGet(&device, 0));
 	TRY(cuDevicePrimaryCtxRetain(&ctx, device));
 	TRY(cuCtxSetCurrent(ctx));
-	TRY(cuModuleLoadData(&module, kernels_ptx));
+	TRY(cuModuleLoadData(&module, vs_kernels_ptx));
 	TRY(cuModuleGetFunction(&fill_kernel, module, "vs_fill"));
 	TRY(cuModuleGetFunction(&check_kernel, module, "vs_check"));
 	for (int i = 0; i < N_STREAMS; i++)

@@ -41,7 +41,15 @@ CPPFLAGS=$vs_saved_CPPFLAGS
 NVCC=
 AS_IF([test -x "$vs_cuda/bin/nvcc"], [NVCC="$vs_cuda/bin/nvcc"],
 	[test -n "$vs_nvcc_path"], [NVCC="$vs_nvcc_path"])
+# A toolkit without its compilers' host (g++) cannot build programs.
+AS_IF([test -n "$NVCC"], [
+	AC_MSG_CHECKING([whether $NVCC works])
+	echo 'int main() { return 0; }' >conftest.cu
+	AS_IF([$NVCC -o conftest.nvcc conftest.cu >&AS_MESSAGE_LOG_FD 2>&1],
+		[AC_MSG_RESULT([yes])],
+		[AC_MSG_RESULT([no]); NVCC=])
+	rm -f conftest.cu conftest.nvcc
+])
 AC_SUBST([CUDA_CPPFLAGS])
 AC_SUBST([NVCC])
-AM_CONDITIONAL([HAVE_NVCC], [test -n "$NVCC"])
 ])

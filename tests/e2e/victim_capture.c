@@ -72,6 +72,7 @@ static void capture(const char *name, CUstreamCaptureMode mode)
 		TRY(cuGraphInstantiate(&exec, graph, 0));
 		for (int i = 0; i < 3; i++) {
 			TRY(cuMemsetD8(b, 0, SIZE));
+			TRY(cuCtxSynchronize());
 			TRY(cuGraphLaunch(exec, stream));
 			TRY(cuStreamSynchronize(stream));
 			printf(" %d", victim_is_filled(b, SIZE, 5));

@@ -68,6 +68,7 @@ int main(void)
 		TRY(cuCtxSetCurrent(ctx[1]));
 		TRY(cuCtxEnablePeerAccess(ctx[0], 0));
 		copy_both_ways("peers");
+		TRY(cuCtxSetCurrent(ctx[1]));
 		TRY(cuCtxDisablePeerAccess(ctx[0]));
 		copy_both_ways("one way");
 	}

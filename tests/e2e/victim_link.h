@@ -5,6 +5,7 @@
 #ifndef VICTIM_LINK_H
 #define VICTIM_LINK_H
 
+#include "../sim/kernels_ptx.h"
 #include "victim.h"
 
 /* Makes device `ordinal` current by its primary context, as cudart does. */
@@ -49,7 +50,25 @@ static inline bool victim_is_filled(CUdeviceptr p, size_t size, int byte)
 	return is_filled;
 }
 
-/* Code and name of a result, for printing. */
+/* One of the kernels of kernels_ptx.h, for the current context. */
+static inline CUfunction victim_kernel(const char *name)
+{
+	CUmodule module;
+	CUfunction kernel;
+
+	TRY(cuModuleLoadData(&module, vs_kernels_ptx));
+	TRY(cuModuleGetFunction(&kernel, module, name));
+	return kernel;
+}
+
+static inline void victim_launch(CUfunction kernel, CUstream stream,
+				 void **arguments)
+{
+	TRY(cuLaunchKernel(kernel, 64, 1, 1, 256, 1, 1, 0, stream, arguments,
+			   NULL));
+}
+
+/* The name of a result, for printing. */
 static inline const char *victim_name(CUresult result)
 {
 	const char *name = "?";
