@@ -140,8 +140,8 @@ static struct sim_block *place_small(struct sim_context *ctx, unsigned n,
 	return block_new(ctx, SIM_GRANULARITY, true);
 }
 
-static CUresult legacy_alloc(struct sim_context *ctx, size_t size,
-			     CUdeviceptr *ptr_out)
+static CUresult place(struct sim_context *ctx, size_t size,
+		      CUdeviceptr *ptr_out)
 {
 	struct sim_block *b;
 	struct sim_memory *m;
@@ -171,6 +171,18 @@ static CUresult legacy_alloc(struct sim_context *ctx, size_t size,
 	m->block = b;
 	*ptr_out = start;
 	return CUDA_SUCCESS;
+}
+
+static CUresult legacy_alloc(struct sim_context *ctx, size_t size,
+			     CUdeviceptr *ptr_out)
+{
+	CUresult result = place(ctx, size, ptr_out);
+
+	if (result == CUDA_SUCCESS)
+		sim_cost(SIM_COST_ALLOC, size, 1);
+	else
+		sim_cost(SIM_COST_CREATE_FAIL, size, 1);
+	return result;
 }
 
 static void legacy_free(struct sim_memory *m)
@@ -217,13 +229,9 @@ void sim_legacy_reset(void)
 
 CUresult sim_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
-	CUresult result;
-
 	if (!dptr || !bytesize)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = legacy_alloc(sim_thread.current, bytesize, dptr);
-	sim_cost(SIM_COST_ALLOC, bytesize, 1);
-	return result;
+	return legacy_alloc(sim_thread.current, bytesize, dptr);
 }
 
 /* The pitch is the width in steps of 512, whatever the element (facts, 6). */
@@ -244,7 +252,6 @@ CUresult sim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch,
 	if (__builtin_mul_overflow(pitch, Height, &size))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	result = legacy_alloc(sim_thread.current, size, dptr);
-	sim_cost(SIM_COST_ALLOC, size, 1);
 	if (result == CUDA_SUCCESS)
 		*pPitch = pitch;
 	return result;

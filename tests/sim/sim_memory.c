@@ -91,8 +91,9 @@ bool sim_memory_accessible(uint64_t start, uint64_t size,
 		return true;
 	if (!m)
 		return sim_vmm_accessible(start, size, device, write);
+	/* A free that waits for this very work does not hinder it. */
 	return start + size <= m->range.start + m->range.size &&
-	       !m->going && reaches(m, ctx, device);
+	       reaches(m, ctx, device);
 }
 
 /* There at all, whoever may reach it. */

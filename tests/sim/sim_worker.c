@@ -2,9 +2,12 @@
 /*
  * Workers: threads that run the work of streams.  A worker stays with a
  * stream as long as it has work, so there are as many threads as streams were
- * busy at once, and two streams never wait for one another's worker.
+ * busy at once, and two streams never wait for one another's worker.  Idle
+ * ones end soon: a program whose main thread left by pthread_exit ends with
+ * its last thread.
  */
 #include <signal.h>
+#include <stdlib.h>
 
 #include "sim_base.h"
 #include "sim_context.h"
@@ -16,6 +19,8 @@ struct worker {
 	struct sim_stream *stream;	/* held; NULL: idle */
 	pthread_cond_t wake;
 };
+
+#define IDLE_NS	50000000u
 
 static struct worker *idle;
 static unsigned n_busy;
@@ -47,14 +52,27 @@ static void serve(struct sim_stream *stream)
 	sim_stream_drop(stream);
 }
 
+static void leave(struct worker *worker)
+{
+	struct worker **link = &idle;
+
+	while (*link != worker)
+		link = &(*link)->next;
+	*link = worker->next;
+	pthread_cond_destroy(&worker->wake);
+	free(worker);
+}
+
 static void *worker_main(void *arg)
 {
 	struct worker *worker = arg;
 
 	sim_lock();
 	for (;;) {
-		while (!worker->stream)
-			sim_wait(&worker->wake);
+		if (!worker->stream)
+			sim_wait_ns(&worker->wake, IDLE_NS);
+		if (!worker->stream)
+			break;
 		serve(worker->stream);
 		worker->stream = NULL;
 		worker->next = idle;
@@ -62,6 +80,8 @@ static void *worker_main(void *arg)
 		if (--n_busy == 0)
 			pthread_cond_broadcast(&all_idle);
 	}
+	leave(worker);
+	sim_unlock();
 	return NULL;
 }
 
@@ -77,7 +97,7 @@ static struct worker *worker_start(void)
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	if (pthread_create(&thread, NULL, worker_main, worker)) {
 		sim_say("sim: no thread for a stream");
-		__builtin_trap();
+		abort();
 	}
 	pthread_detach(thread);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
