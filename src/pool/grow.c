@@ -456,6 +456,23 @@ static struct vs_chunk *next_victim(struct vs_pool *pool, uint64_t before,
 	return *place_out ? c : NULL;
 }
 
+/* Releases an unmapped chunk; keeps it cached if the driver refuses. */
+static bool let_go(struct vs_pool *pool, struct vs_chunk *c,
+		   uint64_t *released)
+{
+	CUresult r = vs_vmm_release(c->handle);
+
+	pthread_mutex_lock(&pool->lock);
+	if (r == CUDA_SUCCESS) {
+		*released += c->size;
+		vs_chunk_died(pool, c);
+	} else {
+		vs_chunk_cache(pool, c);
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return r == CUDA_SUCCESS;
+}
+
 uint64_t vs_grow_release(struct vs_pool *pool, uint64_t bytes, uint64_t before)
 {
 	uint64_t released = 0;
@@ -484,11 +501,8 @@ uint64_t vs_grow_release(struct vs_pool *pool, uint64_t bytes, uint64_t before)
 			vs_heap_hollow(heap_at(pool, place->base), place);
 		}
 		pthread_mutex_unlock(&pool->lock);
-		vs_vmm_release(c->handle);
-		pthread_mutex_lock(&pool->lock);
-		released += c->size;
-		vs_chunk_died(pool, c);
-		pthread_mutex_unlock(&pool->lock);
+		if (!let_go(pool, c, &released))
+			break;
 	}
 	return released;
 }

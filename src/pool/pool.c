@@ -66,12 +66,14 @@ CUresult vs_pool_free(CUdeviceptr p)
 	struct vs_slab *slab;
 	struct vs_tcache *tc;
 	CUcontext current;
+	CUresult r;
 
 	if (!pool)
 		return VS_PASS;
 	t = vs_thread_self();
-	if (!t || vs_real.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current)
-		return VS_PASS;
+	r = vs_real.cuCtxGetCurrent(&current);
+	if (__builtin_expect(!t || r != CUDA_SUCCESS || !current, 0))
+		return r != CUDA_SUCCESS ? r : VS_PASS;
 	if (p < pool->heap[VS_HEAP_SLABS].end && !pool->is_fussy) {
 		slab = vs_slab_at(pool, p);
 		tc = t->cache;
