@@ -19,11 +19,10 @@ static const char *const level_names[] = {"none", "error", "warn", "info",
 /* Lines asked for so far, by level; debug is not counted. */
 static _Atomic unsigned n_lines[VS_LOG_DEBUG];
 
-static struct vs_fmt start_line(enum vs_log_level level, char *line,
-				size_t size)
+static struct vs_fmt start_line(enum vs_log_level level, char *line)
 {
 	/* one byte is kept for the newline */
-	struct vs_fmt f = vs_fmt_start(line, size - 1);
+	struct vs_fmt f = vs_fmt_start(line, LINE_MAX_BYTES - 1);
 
 	vs_fmt_f(&f, "vmmshim[%d] %s: ", (int)getpid(), level_names[level]);
 	return f;
@@ -40,9 +39,9 @@ static void end_line(struct vs_fmt *f)
 	vs_fmt_write(f, STDERR_FILENO);
 }
 
-static bool is_capped(enum vs_log_level level)
+/* Counts the line; `line` is a buffer for the notice that comes at the cap. */
+static bool is_capped(enum vs_log_level level, char *line)
 {
-	char line[LINE_MAX_BYTES];
 	struct vs_fmt f;
 	unsigned n;
 
@@ -56,7 +55,7 @@ static bool is_capped(enum vs_log_level level)
 	if (n < VS_LOG_MAX)
 		return false;
 	if (n == VS_LOG_MAX) {
-		f = start_line(level, line, sizeof(line));
+		f = start_line(level, line);
 		vs_fmt_f(&f, "%d lines of this level written, more are not",
 			 VS_LOG_MAX);
 		end_line(&f);
@@ -71,9 +70,9 @@ void vs_log(enum vs_log_level level, const char *format, ...)
 	va_list args;
 
 	if (level <= VS_LOG_NONE || level > VS_LOG_DEBUG || !vs_log_on(level) ||
-	    is_capped(level))
+	    is_capped(level, line))
 		return;
-	f = start_line(level, line, sizeof(line));
+	f = start_line(level, line);
 	va_start(args, format);
 	vs_fmt_v(&f, format, args);
 	va_end(args);

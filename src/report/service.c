@@ -33,7 +33,7 @@
 /* Bits of `requests`, the word the thread sleeps on. */
 enum { TRIM = 1, WAKE = 2, STOP = 4 };
 
-enum life { NOT_STARTED, RUNNING, FAILED, GONE };
+enum life { NOT_STARTED, RUNNING, FAILED };
 
 static _Atomic uint32_t requests;
 static _Atomic int life;
@@ -248,7 +248,8 @@ void vs_service_wake(void)
 
 void vs_service_forked(void)
 {
-	atomic_store(&life, GONE);
+	/* a child from before the first cuInit may yet start its own */
+	atomic_store(&life, NOT_STARTED);
 	atomic_store(&requests, 0);
 	atomic_store(&is_dozing, false);
 	atomic_store(&is_busy, false);

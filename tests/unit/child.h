@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * child: runs part of a test in a forked process of its own, where the shim's
+ * one-time state is fresh, and keeps what it wrote on stderr.
+ */
+#ifndef TESTS_UNIT_CHILD_H
+#define TESTS_UNIT_CHILD_H
+
+#include <stddef.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#define CHILD_SILENT_MS 30000
+
+struct child {
+	char err[256 * 1024]; /* its stderr, ended by NUL */
+	size_t len;
+	int exit_code; /* -1: killed */
+	int signal;    /* that killed it, else 0 */
+};
+
+/*
+ * Runs fn(arg) in a child whose environment has no VMMSHIM variable but those
+ * of `environment` ("NAME=value", ended by NULL; NULL: none). Returning from
+ * fn is _exit(0). A child that says nothing for CHILD_SILENT_MS is killed.
+ */
+void child_run(struct child *c, const char *const *environment,
+	       void (*fn)(void *arg), void *arg);
+
+/* For use inside fn, where cmocka's asserts do not work. */
+#define CHECK(condition)                                                       \
+	do {                                                                   \
+		if (!(condition)) {                                            \
+			dprintf(STDERR_FILENO, "%s:%d: not so: %s\n",          \
+				__FILE__, __LINE__, #condition);               \
+			_exit(99);                                             \
+		}                                                              \
+	} while (0)
+
+/* Fails the test, with the child's stderr, unless it ended with 0. */
+#define assert_child_ok(c)                                                     \
+	do {                                                                   \
+		if ((c)->exit_code != 0)                                       \
+			print_error("child: code %d, signal %d, stderr:\n%s",  \
+				    (c)->exit_code, (c)->signal, (c)->err);    \
+		assert_int_equal((c)->exit_code, 0);                           \
+	} while (0)
+
+/* err without the "[pid]" of each line, so that it can be compared. */
+char *child_text(struct child *c);
+
+#endif

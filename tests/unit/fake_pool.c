@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT */
+#include "fake_pool.h"
+
+#include "driver/vmm.h"
+#include "pool/pool.h"
+
+_Atomic int fake_n_pools;
+struct vs_stats fake_stats[FAKE_POOLS];
+_Atomic int fake_n_trims, fake_n_ticks, fake_n_refreshes, fake_n_relaxes;
+void (*_Atomic fake_in_trim)(void);
+
+void fake_fill(int i)
+{
+	_Atomic uint64_t *fields = (_Atomic uint64_t *)&fake_stats[i];
+
+	for (size_t n = 0; n < sizeof(fake_stats[i]) / sizeof(*fields); n++)
+		fields[n] = (uint64_t)(i + 1) * 1000000 + n;
+}
+
+int vs_pool_count(void)
+{
+	return fake_n_pools;
+}
+
+const struct vs_stats *vs_pool_stats(int i, CUdevice *device_out)
+{
+	*device_out = i;
+	return &fake_stats[i];
+}
+
+void vs_pool_refresh(int i)
+{
+	(void)i;
+	fake_n_refreshes++;
+}
+
+uint64_t vs_pool_trim(void)
+{
+	void (*in_trim)(void) = fake_in_trim;
+
+	if (in_trim)
+		in_trim();
+	fake_n_trims++;
+	return 0;
+}
+
+void vs_pool_tick(void)
+{
+	fake_n_ticks++;
+}
+
+void vs_vmm_relax(CUstreamCaptureMode *saved_out)
+{
+	*saved_out = CU_STREAM_CAPTURE_MODE_RELAXED;
+	fake_n_relaxes++;
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fake_pool: pools that are nothing but numbers, for the tests of report/.
+ */
+#ifndef TESTS_UNIT_FAKE_POOL_H
+#define TESTS_UNIT_FAKE_POOL_H
+
+#include <stdatomic.h>
+
+#include "base/stat.h"
+
+#define FAKE_POOLS 64
+
+extern _Atomic int fake_n_pools;
+extern struct vs_stats fake_stats[FAKE_POOLS];
+
+/* Calls so far. */
+extern _Atomic int fake_n_trims, fake_n_ticks, fake_n_refreshes;
+extern _Atomic int fake_n_relaxes;
+
+/* Runs inside each vs_pool_trim, if set. */
+extern void (*_Atomic fake_in_trim)(void);
+
+/* Gives each number of pool `i` a value of its own. */
+void fake_fill(int i);
+
+#endif

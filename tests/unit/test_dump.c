@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * dump: the exact text, the JSON, the file, who may dump and when.
+ */
+#include "report/dump.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/api.h"
+#include "base/knob.h"
+#include "base/thread.h"
+#include "child.h"
+#include "config.h"
+#include "fake_pool.h"
+
+static struct child c;
+static char folder[] = "/tmp/vmmshim-dump.XXXXXX";
+
+/* Two devices and a few calls, as a program in its middle might have. */
+static void set_the_scene(void)
+{
+	struct vs_stats *s = &fake_stats[0];
+
+	vs_stat_set(s, reserved, 67108864);
+	vs_stat_set(s, reserved, 12897485);
+	vs_stat_set(s, live, 12000000);
+	vs_stat_set(s, blocks, 17);
+	vs_stat_add(s, small_hit, 3999);
+	vs_stat_add(s, small_miss, 1);
+	vs_stat_add(s, wait_ns, 3400000);
+	fake_n_pools = 2;
+	vs_stat_set(&fake_stats[1], idle, 1ull << 40);
+	for (int i = 0; i < 4000; i++)
+		vs_thread_count(vs_thread_self(), VS_API_cuMemAlloc_v2);
+}
+
+/* An uptime is in the text: the one line that no golden text can hold. */
+static char *without_uptime(char *text)
+{
+	char *up = strstr(text, ", up ");
+	char *end = up ? strchr(up + 2, ',') : NULL;
+
+	if (end)
+		memmove(up, end, strlen(end) + 1);
+	return text;
+}
+
+static void dump(void *why)
+{
+	vs_dump_init();
+	set_the_scene();
+	errno = 77;
+	vs_dump_write(why);
+	CHECK(errno == 77);
+	CHECK(fake_n_refreshes == 2);
+}
+
+static const char golden[] =
+	"vmmshim stats: libvmmshim " PACKAGE_VERSION
+	", test_dump, signal, mode sync\n"
+	"vmmshim stats: device 0                  now           exact        "
+	"high           exact\n"
+	"vmmshim stats:   reserved           12.3 MiB        12897485    "
+	"64.0 MiB        67108864\n"
+	"vmmshim stats:   live               11.4 MiB        12000000    "
+	"11.4 MiB        12000000\n"
+	"vmmshim stats:   pending                 0 B               0         "
+	"0 B               0\n"
+	"vmmshim stats:   idle                    0 B               0         "
+	"0 B               0\n"
+	"vmmshim stats:   cached                  0 B               0         "
+	"0 B               0\n"
+	"vmmshim stats:   address_space           0 B               0         "
+	"0 B               0\n"
+	"vmmshim stats:   blocks                   17                          "
+	"17\n"
+	"vmmshim stats:   small_hit              3999\n"
+	"vmmshim stats:   small_miss                1\n"
+	"vmmshim stats:   wait_ns              3.4 ms         3400000\n"
+	"vmmshim stats:   chunks                    0                          "
+	" "
+	"0\n"
+	"vmmshim stats:   99.9 % of 4000 allocations served by a hit\n"
+	"vmmshim stats: device 1                  now           exact        "
+	"high           exact\n"
+	"vmmshim stats:   reserved                0 B               0         "
+	"0 B               0\n"
+	"vmmshim stats:   live                    0 B               0         "
+	"0 B               0\n"
+	"vmmshim stats:   pending                 0 B               0         "
+	"0 B               0\n"
+	"vmmshim stats:   idle                1.0 TiB   1099511627776     "
+	"1.0 TiB   1099511627776\n"
+	"vmmshim stats:   cached                  0 B               0         "
+	"0 B               0\n"
+	"vmmshim stats:   address_space           0 B               0         "
+	"0 B               0\n"
+	"vmmshim stats:   blocks                    0                          "
+	" "
+	"0\n"
+	"vmmshim stats:   chunks                    0                          "
+	" "
+	"0\n"
+	"vmmshim stats: calls\n"
+	"vmmshim stats:   cuMemAlloc_v2                          4000\n"
+	"vmmshim stats: knob VMMSHIM=sync (environment)\n"
+	"vmmshim stats: knob VMMSHIM_DECAY_MS=3000 (default, the environment's "
+	"was rejected)\n"
+	"vmmshim stats: knob VMMSHIM_LOG=none (environment)\n";
+
+static void text(void **unused)
+{
+	const char *environment[] = {"VMMSHIM=sync", "VMMSHIM_DECAY_MS=x",
+				     "VMMSHIM_LOG=none", NULL};
+
+	(void)unused;
+	/* the name comes from argv[0], where libtool puts lt- in front */
+	program_invocation_short_name = (char *)"test_dump";
+	child_run(&c, environment, dump, (void *)"signal");
+	assert_child_ok(&c);
+	assert_string_equal(without_uptime(child_text(&c)), golden);
+}
+
+static void dump_nothing(void *unused)
+{
+	(void)unused;
+	vs_dump_init();
+	vs_dump_write("program");
+}
+
+static void before_any_pool(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, dump_nothing, NULL);
+	assert_child_ok(&c);
+	assert_string_equal(without_uptime(child_text(&c)),
+			    "vmmshim stats: libvmmshim " PACKAGE_VERSION
+			    ", test_dump, program, mode pool\n"
+			    "vmmshim stats: no device has a pool yet\n");
+}
+
+static void dump_full(void *n_pools)
+{
+	vs_dump_init();
+	fake_n_pools = *(int *)n_pools;
+	for (int i = 0; i < FAKE_POOLS; i++)
+		fake_fill(i);
+	for (int api = 0; api < VS_API_COUNT; api++)
+		vs_thread_count(vs_thread_self(), api);
+	vs_dump_write("exit");
+}
+
+/* One whole line, every row by its name, every call, every knob. */
+static void json(void **unused)
+{
+	const char *environment[] = {"VMMSHIM_STATS_FORMAT=json",
+				     "VMMSHIM_ONLY=a\"b\\c\xe4", "RANK=3",
+				     NULL};
+	int n_pools = 1;
+	char part[256];
+	size_t at = 0;
+
+	(void)unused;
+	child_run(&c, environment, dump_full, &n_pools);
+	assert_child_ok(&c);
+	assert_ptr_equal(strchr(c.err, '\n'), c.err + c.len - 1);
+	assert_memory_equal(c.err, "{\"version\":1,\"vmmshim\":\"", 24);
+	assert_string_equal(c.err + c.len - 3, "}}\n");
+	assert_non_null(strstr(c.err, ",\"program\":\"test_dump\","));
+	assert_non_null(strstr(c.err, ",\"rank\":\"3\",\"why\":\"exit\","));
+	assert_non_null(strstr(c.err, ",\"mode\":\"pool\","));
+	assert_non_null(strstr(c.err, "\"devices\":[{\"device\":0,"));
+#define ROW(name)                                                              \
+	snprintf(part, sizeof(part), "\"%s\":%zu", name, 1000000 + at++);      \
+	assert_non_null(strstr(c.err, part));
+#define HIGH_GAUGE(name) ROW(#name "_high")
+#define HIGH_COUNTER(name)
+#define STAT(name, kind, unit, help)                                           \
+	ROW(#name)                                                             \
+	HIGH_##kind(name)
+#include "stats.def"
+#undef STAT
+#define API(symbol, base, since, flags)                                        \
+	assert_non_null(strstr(c.err, "\"" #symbol "\":1"));
+#include "api.def"
+#define KNOB(field, name, type, def, min, max, help)                           \
+	snprintf(part, sizeof(part), "\"%s\":{\"value\":\"",                   \
+		 sizeof(name) == 1 ? "VMMSHIM" : "VMMSHIM_" name);             \
+	assert_non_null(strstr(c.err, part));
+#include "knobs.def"
+#undef KNOB
+	assert_non_null(strstr(c.err,
+			       "\"VMMSHIM_ONLY\":{\"value\":\"a\\\"b\\\\c"
+			       "\\ufffd\",\"source\":\"environment\"}"));
+	assert_non_null(strstr(c.err, "\"VMMSHIM_DECAY_MS\":{\"value\":\"3000\""
+				      ",\"source\":\"default\"}"));
+}
+
+/* Python reads it, also at its longest: 64 devices and a 16 KiB knob. */
+static void json_is_valid(void **unused)
+{
+	static char only[16000];
+	const char *environment[] = {"VMMSHIM_STATS_FORMAT=json", only, NULL};
+	int n_pools = FAKE_POOLS;
+	FILE *reader;
+
+	(void)unused;
+	if (system("python3 -c pass >/dev/null 2>&1"))
+		skip();
+	snprintf(only, sizeof(only), "VMMSHIM_ONLY=");
+	memset(only + strlen(only), 1, sizeof(only) - strlen(only) - 1);
+	child_run(&c, environment, dump_full, &n_pools);
+	assert_child_ok(&c);
+	assert_true(c.len > 96000 && c.len < sizeof(c.err) - 1);
+	reader = popen("python3 -c 'import json, sys\n"
+		       "d = json.load(sys.stdin)\n"
+		       "assert len(d[\"devices\"]) == 64\n"
+		       "assert d[\"devices\"][63][\"reserved\"] == 64000000\n"
+		       "only = d[\"knobs\"][\"VMMSHIM_ONLY\"][\"value\"]\n"
+		       "assert only == chr(1) * 15986, len(only)\n'",
+		       "w");
+	fwrite(c.err, 1, c.len, reader);
+	assert_int_equal(pclose(reader), 0);
+}
+
+static void read_file(const char *name, char *text, size_t size)
+{
+	FILE *file = fopen(name, "r");
+
+	assert_non_null(file);
+	text[fread(text, 1, size - 1, file)] = '\0';
+	fclose(file);
+}
+
+static void dump_twice(void *unused)
+{
+	(void)unused;
+	vs_dump_init();
+	vs_dump_write("program");
+	CHECK(chdir("/") == 0);
+	vs_dump_write("program");
+	/* no descriptor stays open */
+	CHECK(open("/dev/null", O_RDONLY) == 3);
+	dprintf(STDERR_FILENO, "%d", (int)getpid());
+}
+
+static void file_patterns(void **unused)
+{
+	char setting[512], name[512], host[HOST_NAME_MAX + 1], content[4096];
+	const char *environment[] = {setting, "SLURM_PROCID=12", NULL};
+
+	(void)unused;
+	assert_int_equal(gethostname(host, sizeof(host)), 0);
+	snprintf(setting, sizeof(setting),
+		 "VMMSHIM_STATS_FILE=%s/a%%%%-%%p-%%h-%%r-%%x%%", folder);
+	child_run(&c, environment, dump_twice, NULL);
+	assert_child_ok(&c);
+	snprintf(name, sizeof(name), "%s/a%%-%d-%s-12-%%x%%", folder,
+		 atoi(c.err), host);
+	read_file(name, content, sizeof(content));
+	unlink(name);
+	/* appended */
+	assert_non_null(strstr(strstr(content, "no device has a pool yet\n"),
+			       "libvmmshim"));
+}
+
+static void unwritable(void **unused)
+{
+	char setting[512], expected[1024];
+	const char *environment[] = {setting, NULL};
+	const char *rest;
+
+	(void)unused;
+	snprintf(setting, sizeof(setting), "VMMSHIM_STATS_FILE=%s/no/file",
+		 folder);
+	child_run(&c, environment, dump_twice, NULL);
+	assert_child_ok(&c);
+	snprintf(expected, sizeof(expected),
+		 "vmmshim warn: VMMSHIM_STATS_FILE: cannot write %s/no/file "
+		 "(no such folder), statistics go to stderr\n",
+		 folder);
+	assert_memory_equal(child_text(&c), expected, strlen(expected));
+	rest = c.err + strlen(expected);
+	/* warned once, dumped twice */
+	assert_null(strstr(rest, "warn"));
+	rest = strstr(rest, "no device has a pool yet\n");
+	assert_non_null(rest);
+	assert_non_null(strstr(rest + 1, "no device has a pool yet\n"));
+}
+
+/* A pipe without a reader must not hold the handler. */
+static void pipe_without_reader(void **unused)
+{
+	char setting[512], name[256];
+	const char *environment[] = {setting, NULL};
+
+	(void)unused;
+	snprintf(name, sizeof(name), "%s/pipe", folder);
+	assert_int_equal(mkfifo(name, 0600), 0);
+	snprintf(setting, sizeof(setting), "VMMSHIM_STATS_FILE=%s", name);
+	child_run(&c, environment, dump_nothing, NULL);
+	unlink(name);
+	assert_child_ok(&c);
+	assert_non_null(strstr(c.err, "(nobody reads the pipe)"));
+	assert_non_null(strstr(c.err, "no device has a pool yet\n"));
+}
+
+static void dump_closed(void *unused)
+{
+	(void)unused;
+	close(STDERR_FILENO);
+	vs_dump_init();
+	vs_dump_write("program");
+	vs_dump_write("program");
+	/* its file took the free descriptor 2, and gave it back */
+	if (open("/dev/null", O_RDONLY) != STDERR_FILENO)
+		_exit(98);
+}
+
+static void file_without_stderr(void **unused)
+{
+	char setting[512], name[256], content[4096];
+	const char *environment[] = {setting, NULL};
+
+	(void)unused;
+	snprintf(name, sizeof(name), "%s/closed", folder);
+	snprintf(setting, sizeof(setting), "VMMSHIM_STATS_FILE=%s", name);
+	child_run(&c, environment, dump_closed, NULL);
+	assert_child_ok(&c);
+	read_file(name, content, sizeof(content));
+	unlink(name);
+	assert_non_null(strstr(content, "no device has a pool yet\n"));
+}
+
+static void fork_and_dump(void *unused)
+{
+	int status;
+	pid_t pid;
+
+	(void)unused;
+	vs_dump_write("too early"); /* before vs_dump_init: nothing */
+	pid = fork();
+	if (!pid) {
+		/* a child from before CUDA may use it, and dump, itself */
+		vs_dump_init();
+		vs_dump_write("child");
+		_exit(0);
+	}
+	waitpid(pid, &status, 0);
+	vs_dump_init();
+	pid = fork();
+	if (!pid) {
+		vs_dump_write("forked"); /* the numbers are the parent's */
+		exit(0);
+	}
+	waitpid(pid, &status, 0);
+	vs_dump_write("parent");
+}
+
+static void only_the_owner(void **unused)
+{
+	const char *environment[] = {"VMMSHIM_STATS_AT_EXIT=1", NULL};
+
+	(void)unused;
+	child_run(&c, environment, fork_and_dump, NULL);
+	assert_child_ok(&c);
+	assert_non_null(strstr(c.err, ", child, "));
+	assert_non_null(strstr(c.err, ", parent, "));
+	assert_null(strstr(c.err, "early"));
+	assert_null(strstr(c.err, "forked"));
+	assert_null(strstr(c.err, "exit"));
+}
+
+static void end(void *uses_cuda)
+{
+	vs_knob_init();
+	if (*(bool *)uses_cuda)
+		vs_dump_init();
+	exit(0);
+}
+
+static void at_exit(void **unused)
+{
+	const char *on[] = {"VMMSHIM_STATS_AT_EXIT=1", NULL};
+	bool uses_cuda = true;
+
+	(void)unused;
+	child_run(&c, on, end, &uses_cuda);
+	assert_child_ok(&c);
+	assert_non_null(strstr(c.err, ", exit, "));
+	child_run(&c, NULL, end, &uses_cuda);
+	assert_child_ok(&c);
+	assert_string_equal(c.err, "");
+	uses_cuda = false;
+	child_run(&c, on, end, &uses_cuda);
+	assert_child_ok(&c);
+	assert_string_equal(c.err, "");
+}
+
+static void *dump_often(void *name)
+{
+	for (int i = 0; i < 50; i++)
+		vs_dump_write(name);
+	return NULL;
+}
+
+static void on_signal(int number)
+{
+	(void)number;
+	vs_dump_write("handler");
+}
+
+/* Dumps from threads and from a handler that hits them in the middle. */
+static void dump_at_once(void *unused)
+{
+	const struct timespec pause = {.tv_nsec = 100000};
+	pthread_t a, b;
+
+	(void)unused;
+	signal(SIGUSR1, on_signal);
+	vs_dump_init();
+	set_the_scene();
+	pthread_create(&a, NULL, dump_often, (void *)"a");
+	pthread_create(&b, NULL, dump_often, (void *)"b");
+	for (int i = 0; i < 50; i++) {
+		pthread_kill(i % 2 ? a : b, SIGUSR1);
+		nanosleep(&pause, NULL);
+	}
+	pthread_join(a, NULL);
+	pthread_join(b, NULL);
+}
+
+static void never_mixed(void **unused)
+{
+	const char *environment[] = {"VMMSHIM_LOG=none", NULL};
+	char *first, *second;
+	size_t length;
+	int n = 0;
+
+	(void)unused;
+	child_run(&c, environment, dump_at_once, NULL);
+	assert_child_ok(&c);
+	child_text(&c);
+	/* all that follows a header is the same in each dump */
+	first = strchr(c.err, '\n');
+	second = strstr(first, "libvmmshim");
+	length = (size_t)(second - first) - strlen("vmmshim stats: ");
+	for (char *p = c.err; *p; n++) {
+		assert_memory_equal(p, "vmmshim stats: libvmmshim", 25);
+		p = strchr(p, '\n');
+		assert_memory_equal(p, first, length);
+		p += length;
+	}
+	/* those of the threads, which may wait for each other, at least */
+	assert_true(n >= 100);
+}
+
+static int make_folder(void **unused)
+{
+	(void)unused;
+	return mkdtemp(folder) ? 0 : -1;
+}
+
+static int remove_folder(void **unused)
+{
+	(void)unused;
+	return rmdir(folder);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(text),
+		cmocka_unit_test(before_any_pool),
+		cmocka_unit_test(json),
+		cmocka_unit_test(json_is_valid),
+		cmocka_unit_test(file_patterns),
+		cmocka_unit_test(unwritable),
+		cmocka_unit_test(pipe_without_reader),
+		cmocka_unit_test(file_without_stderr),
+		cmocka_unit_test(only_the_owner),
+		cmocka_unit_test(at_exit),
+		cmocka_unit_test(never_mixed),
+	};
+
+	return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

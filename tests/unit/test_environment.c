@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * knob: the environment around the values: names that are no knobs, texts that
+ * change or are too long, program lists, ranks, the wish for help.
+ */
+#include "base/knob.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "child.h"
+
+static struct child c;
+
+static void init(void *unused)
+{
+	(void)unused;
+	vs_knob_init();
+}
+
+static void unknown_names(void **unused)
+{
+	static const char *const pairs[][2] = {
+		{"VMMSHIM_CHUNKSIZE", "VMMSHIM_CHUNK_SIZE"},
+		{"VMMSHIM_CHUNK", "VMMSHIM_CHUNK_SIZE"},
+		{"VMMSHIM_decay_ms", "VMMSHIM_DECAY_MS"},
+		{"VMMSHIM_RELEASE_TRESHOLD", "VMMSHIM_RELEASE_THRESHOLD"},
+		{"VMMSHIM_THRESHOLD", "VMMSHIM_RELEASE_THRESHOLD"},
+		{"VMMSHIM_STAT_FILE", "VMMSHIM_STATS_FILE"},
+		{"VMMSHIM_LGO", "VMMSHIM_LOG"},
+		{"VMMSHIM_TRACEFILE", "VMMSHIM_TRACE"},
+	};
+
+	(void)unused;
+	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
+		char setting[128], expected[256];
+		const char *environment[] = {setting, NULL};
+
+		snprintf(setting, sizeof(setting), "%s=1", pairs[i][0]);
+		snprintf(expected, sizeof(expected),
+			 "vmmshim warn: %s: no such knob; the nearest is %s\n",
+			 pairs[i][0], pairs[i][1]);
+		child_run(&c, environment, init, NULL);
+		assert_child_ok(&c);
+		assert_string_equal(child_text(&c), expected);
+	}
+}
+
+static void others_are_not_ours(void **unused)
+{
+	const char *environment[] = {"VMMSHIMX=1", "VMMSHI_LOG=1",
+				     "XVMMSHIM_LOG=1", NULL};
+
+	(void)unused;
+	child_run(&c, environment, init, NULL);
+	assert_child_ok(&c);
+	assert_string_equal(c.err, "");
+}
+
+static void log_level_comes_first(void **unused)
+{
+	const char *environment[] = {"VMMSHIM_DECAY_MS=x", "VMMSHIM_FOO=1",
+				     "VMMSHIM_LOG=error", NULL};
+
+	(void)unused;
+	child_run(&c, environment, init, NULL);
+	assert_child_ok(&c);
+	assert_string_equal(c.err, "");
+}
+
+static void long_texts(void **unused)
+{
+	static char setting[40000], name[300];
+	const char *environment[] = {setting, NULL};
+
+	(void)unused;
+	snprintf(setting, sizeof(setting), "VMMSHIM_STATS_FILE=");
+	memset(setting + strlen(setting), 'x', 30000);
+	child_run(&c, environment, init, NULL);
+	assert_child_ok(&c);
+	assert_string_equal(
+		child_text(&c),
+		"vmmshim warn: VMMSHIM_STATS_FILE: "
+		"\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+		"xxxxxx...\" is not allowed (text); using \"\"\n");
+	/* a name of any length only has its beginning shown */
+	snprintf(name, sizeof(name), "VMMSHIM_%0200d=1", 0);
+	environment[0] = name;
+	child_run(&c, environment, init, NULL);
+	assert_child_ok(&c);
+	assert_non_null(strstr(c.err, "no such knob; the nearest is VMMSHIM_"));
+}
+
+/* The program overwrites its environment after the knobs were read. */
+static void environment_changes(void *unused)
+{
+	struct vs_knob_row row;
+	char *text = getenv("VMMSHIM_STATS_FILE");
+
+	(void)unused;
+	vs_knob_init();
+	memset(text, '?', strlen(text));
+	memset(getenv("VMMSHIM_DECAY_MS"), '?', 3);
+	setenv("VMMSHIM_DECAY_MS", "7", 1);
+	vs_knob_init();
+	CHECK(!strcmp(vs_knobs.stats_file, "/tmp/stats"));
+	CHECK(vs_knobs.decay_ms == 100);
+	for (size_t i = 0; vs_knob_row(i, &row); i++) {
+		if (!strcmp(row.variable, "VMMSHIM_DECAY_MS"))
+			CHECK(!strcmp(row.value, "100"));
+		if (!strcmp(row.variable, "VMMSHIM_STATS_FILE"))
+			CHECK(!strcmp(row.value, "/tmp/stats"));
+	}
+}
+
+static void keeps_copies(void **unused)
+{
+	const char *environment[] = {"VMMSHIM_STATS_FILE=/tmp/stats",
+				     "VMMSHIM_DECAY_MS=100", NULL};
+
+	(void)unused;
+	child_run(&c, environment, environment_changes, NULL);
+	assert_child_ok(&c);
+}
+
+static void programs(void **unused)
+{
+	static const struct {
+		const char *exclude, *only, *name;
+		bool is_served;
+	} cases[] = {
+		{"", "", "python3", true},
+		{NULL, NULL, "python3", true},
+		{"nvidia-smi", "", "nvidia-smi", false},
+		{"nvidia-smi", "", "nvidia-smi2", true},
+		{"nvidia-smi", "", "nvidia", true},
+		{"a, nvidia-smi ,b", "", "nvidia-smi", false},
+		{"a,,b", "", "", true},
+		{"python*", "", "python3.11", false},
+		{"python*", "", "python", false},
+		{"python*", "", "pytho", true},
+		{"*", "", "anything", false},
+		{"", "train", "train", true},
+		{"", "train", "other", false},
+		{"", "train,eval*", "eval2", true},
+		{"train", "train", "train", false},
+		{",", "", "train", true},
+		{"", ",", "train", false},
+	};
+
+	(void)unused;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		vs_knobs.exclude = cases[i].exclude;
+		vs_knobs.only = cases[i].only;
+		assert_int_equal(vs_knob_serves_program(cases[i].name),
+				 cases[i].is_served);
+	}
+	vs_knobs.exclude = "";
+	vs_knobs.only = "";
+}
+
+static void rank_is(void *expected)
+{
+	vs_knob_init();
+	CHECK(!strcmp(vs_knob_rank(), expected));
+}
+
+static void ranks(void **unused)
+{
+	static const struct {
+		const char *environment[3];
+		const char *rank;
+	} cases[] = {
+		{{NULL}, "0"},
+		{{"RANK=3", NULL}, "3"},
+		{{"OMPI_COMM_WORLD_RANK=4", "SLURM_PROCID=9", NULL}, "4"},
+		{{"PMI_RANK=5", NULL}, "5"},
+		{{"SLURM_PROCID=6", NULL}, "6"},
+		{{"RANK=../../etc", "PMI_RANK=7", NULL}, "7"},
+		{{"RANK=", NULL}, "0"},
+		{{"RANK=99999999999", NULL}, "0"},
+	};
+
+	(void)unused;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		child_run(&c, cases[i].environment, rank_is,
+			  (void *)cases[i].rank);
+		assert_child_ok(&c);
+	}
+}
+
+static void helpful(void *is_wanted)
+{
+	CHECK(vs_knob_wants_help() == *(bool *)is_wanted);
+}
+
+static void help(void **unused)
+{
+	const char *yes[] = {"VMMSHIM_HELP=1", NULL};
+	const char *no[] = {"VMMSHIM_HELP=0", "VMMSHIM_DECAY_MS=7", NULL};
+	/* the rest is not even looked at */
+	const char *unset[] = {"VMMSHIM_DECAY_MS=bad", NULL};
+	bool is_wanted = true;
+
+	(void)unused;
+	child_run(&c, yes, helpful, &is_wanted);
+	assert_child_ok(&c);
+	is_wanted = false;
+	child_run(&c, no, helpful, &is_wanted);
+	assert_child_ok(&c);
+	child_run(&c, unset, helpful, &is_wanted);
+	assert_child_ok(&c);
+	assert_string_equal(c.err, "");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(unknown_names),
+		cmocka_unit_test(others_are_not_ours),
+		cmocka_unit_test(log_level_comes_first),
+		cmocka_unit_test(long_texts),
+		cmocka_unit_test(keeps_copies),
+		cmocka_unit_test(programs),
+		cmocka_unit_test(ranks),
+		cmocka_unit_test(help),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * log: one line a call, levels, the cap, hostile arguments.
+ */
+#include "base/log.h"
+
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "child.h"
+
+static struct child c;
+
+static void every_level(void *level)
+{
+	vs_log_level = *(int *)level;
+	errno = 77;
+	vs_error("broken %s", "thing");
+	vs_warn("odd %d", -1);
+	vs_info("%zu bytes", (size_t)5);
+	vs_debug("at 0x%lx", 16ul);
+	vs_log(VS_LOG_NONE, "never");
+	CHECK(errno == 77);
+}
+
+static void levels(void **unused)
+{
+	static const char all[] = "vmmshim error: broken thing\n"
+				  "vmmshim warn: odd -1\n"
+				  "vmmshim info: 5 bytes\n"
+				  "vmmshim debug: at 0x10\n";
+
+	(void)unused;
+	for (int level = VS_LOG_NONE; level <= VS_LOG_DEBUG; level++) {
+		const char *end = all;
+
+		for (int i = 0; i < level; i++)
+			end = strchr(end, '\n') + 1;
+		child_run(&c, NULL, every_level, &level);
+		assert_child_ok(&c);
+		assert_int_equal(strlen(child_text(&c)), end - all);
+		assert_memory_equal(c.err, all, (size_t)(end - all));
+	}
+}
+
+static void one(void *unused)
+{
+	(void)unused;
+	vs_warn("x");
+	dprintf(STDERR_FILENO, "%d\n", (int)getpid());
+}
+
+static void names_the_process(void **unused)
+{
+	char expected[64];
+	int pid;
+
+	(void)unused;
+	child_run(&c, NULL, one, NULL);
+	assert_int_equal(sscanf(strchr(c.err, '\n'), "%d", &pid), 1);
+	snprintf(expected, sizeof(expected), "vmmshim[%d] warn: x\n%d\n", pid,
+		 pid);
+	assert_string_equal(c.err, expected);
+}
+
+static void hostile(void *unused)
+{
+	static char longest[5000];
+
+	(void)unused;
+	memset(longest, 'x', sizeof(longest) - 1);
+	vs_warn("a\nb\tc\x1b[31m %s", "d\r\n");
+	vs_warn("%s", longest);
+}
+
+static void stays_one_line(void **unused)
+{
+	const char *second;
+
+	(void)unused;
+	child_run(&c, NULL, hostile, NULL);
+	child_text(&c);
+	second = strchr(c.err, '\n') + 1;
+	assert_memory_equal(c.err, "vmmshim warn: a?b?c?[31m d??\n",
+			    (size_t)(second - c.err));
+	assert_ptr_equal(strchr(second, '\n'), c.err + c.len - 1);
+	assert_true(strlen(second) > 900 && strlen(second) <= 1024);
+}
+
+static void too_many(void *unused)
+{
+	(void)unused;
+	vs_log_level = VS_LOG_DEBUG;
+	for (int i = 0; i < VS_LOG_MAX + 50; i++) {
+		vs_warn("w");
+		vs_debug("d");
+	}
+	vs_error("e");
+}
+
+static int count(const char *text, const char *part)
+{
+	int n = 0;
+
+	while ((text = strstr(text, part))) {
+		n++;
+		text += strlen(part);
+	}
+	return n;
+}
+
+static void caps_each_level(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, too_many, NULL);
+	child_text(&c);
+	assert_int_equal(count(c.err, "vmmshim warn: w\n"), VS_LOG_MAX);
+	assert_int_equal(count(c.err, "vmmshim warn: 1000 lines of this level "
+				      "written, more are not\n"),
+			 1);
+	assert_int_equal(count(c.err, "vmmshim warn: "), VS_LOG_MAX + 1);
+	assert_int_equal(count(c.err, "vmmshim debug: d\n"), VS_LOG_MAX + 50);
+	assert_int_equal(count(c.err, "vmmshim error: e\n"), 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(levels),
+		cmocka_unit_test(names_the_process),
+		cmocka_unit_test(stays_one_line),
+		cmocka_unit_test(caps_each_level),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,419 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * service: the thread works when there is work, sleeps when there is none, and
+ * is out of the way at exit and after a fork.
+ */
+#include "report/service.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/knob.h"
+#include "child.h"
+#include "fake_pool.h"
+#include "report/trace.h"
+
+static struct child c;
+
+static void sleep_ms(long ms)
+{
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+
+	while (nanosleep(&t, &t) && errno == EINTR)
+		;
+}
+
+/* Waits until a counter has risen to `n`; false after five seconds. */
+static bool reaches(_Atomic int *counter, int n)
+{
+	for (int i = 0; i < 500 && atomic_load(counter) < n; i++)
+		sleep_ms(10);
+	return atomic_load(counter) >= n;
+}
+
+static void read_task(const char *tid, const char *name, char *text,
+		      size_t size)
+{
+	char path[64];
+	FILE *file;
+
+	snprintf(path, sizeof(path), "/proc/self/task/%s/%s", tid, name);
+	file = fopen(path, "r");
+	text[0] = '\0';
+	if (!file)
+		return;
+	text[fread(text, 1, size - 1, file)] = '\0';
+	fclose(file);
+}
+
+/* Threads by the name of the shim's; a sanitizer has some of its own. */
+static int n_service_threads(void)
+{
+	DIR *folder = opendir("/proc/self/task");
+	struct dirent *entry;
+	char name[32];
+	int n = 0;
+
+	while ((entry = readdir(folder))) {
+		read_task(entry->d_name, "comm", name, sizeof(name));
+		n += !strcmp(name, "vmmshim\n");
+	}
+	closedir(folder);
+	return n;
+}
+
+static void start(void)
+{
+	vs_knob_init();
+	vs_service_start();
+	vs_service_start();
+}
+
+static _Atomic int trimmer; /* thread that trims */
+
+static void note_thread(void)
+{
+	trimmer = (int)syscall(SYS_gettid);
+}
+
+static void look_at_thread(void *unused)
+{
+	unsigned long long blocked;
+	char text[4096], tid[16];
+
+	(void)unused;
+	fake_in_trim = note_thread;
+	vs_service_post_trim();
+	vs_service_wake();
+	CHECK(n_service_threads() == 0); /* starts nothing */
+	start();
+	vs_service_post_trim();
+	CHECK(reaches(&fake_n_trims, 1));
+	CHECK(trimmer != syscall(SYS_gettid));
+	CHECK(n_service_threads() == 1);
+	snprintf(tid, sizeof(tid), "%d", trimmer);
+	read_task(tid, "comm", text, sizeof(text));
+	CHECK(!strcmp(text, "vmmshim\n"));
+	read_task(tid, "status", text, sizeof(text));
+	CHECK(sscanf(strstr(text, "SigBlk:"), "SigBlk: %llx", &blocked) == 1);
+	/* all but KILL, STOP and the two that libc keeps for itself */
+	CHECK((blocked | 1ull << 8 | 1ull << 18 | 3ull << 31) == ~0ull);
+	CHECK(fake_n_relaxes == 1);
+	/* each request is served once */
+	sleep_ms(100);
+	CHECK(fake_n_trims == 1);
+}
+
+static void a_thread_of_its_own(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, look_at_thread, NULL);
+	assert_child_ok(&c);
+	assert_string_equal(c.err, "");
+}
+
+/* DECAY_MS 200: a tick every 50 ms while there is something to do. */
+static void tick_and_sleep(void *unused)
+{
+	int n;
+
+	(void)unused;
+	fake_n_pools = 2;
+	vs_stat_set(&fake_stats[1], idle, 1000);
+	start();
+	CHECK(reaches(&fake_n_ticks, 4));
+	/* nothing changes: it goes to sleep for good */
+	sleep_ms(1000);
+	n = fake_n_ticks;
+	CHECK(n < 14);
+	sleep_ms(500);
+	CHECK(fake_n_ticks == n);
+	/* work comes: it ticks until that is done */
+	vs_stat_set(&fake_stats[1], idle, 2000);
+	vs_service_wake();
+	CHECK(reaches(&fake_n_ticks, n + 4));
+	sleep_ms(1000);
+	n = fake_n_ticks;
+	sleep_ms(500);
+	CHECK(fake_n_ticks == n);
+	/* freed memory that is not complete yet: ticks go on */
+	vs_stat_set(&fake_stats[0], pending, 1);
+	vs_service_wake();
+	CHECK(reaches(&fake_n_ticks, n + 20));
+	vs_stat_set(&fake_stats[0], pending, 0);
+	sleep_ms(1000);
+	n = fake_n_ticks;
+	sleep_ms(500);
+	CHECK(fake_n_ticks == n);
+	/* a trim wakes it, too */
+	vs_service_post_trim();
+	CHECK(reaches(&fake_n_trims, 1));
+}
+
+static void sleeps_when_quiet(void **unused)
+{
+	const char *environment[] = {"VMMSHIM_DECAY_MS=200", NULL};
+
+	(void)unused;
+	child_run(&c, environment, tick_and_sleep, NULL);
+	assert_child_ok(&c);
+	assert_string_equal(c.err, "");
+}
+
+/* Never a lost wake-up: change, wake, wait, at all moments of its cycle. */
+static void wake_often(void *unused)
+{
+	unsigned random = 1;
+
+	(void)unused;
+	fake_n_pools = 1;
+	start();
+	for (int i = 0; i < 40; i++) {
+		int n = fake_n_ticks;
+
+		vs_stat_set(&fake_stats[0], idle, (uint64_t)i);
+		vs_service_wake();
+		CHECK(reaches(&fake_n_ticks, n + 1));
+		random = random * 1103515245 + 12345;
+		sleep_ms((long)(random >> 16) % 250);
+	}
+}
+
+static void loses_no_wake(void **unused)
+{
+	const char *environment[] = {"VMMSHIM_DECAY_MS=0", NULL};
+
+	(void)unused;
+	child_run(&c, environment, wake_often, NULL);
+	assert_child_ok(&c);
+}
+
+static int n_at_exit;
+
+/* Stands for the driver's exit handler, which was there before. */
+static void driver_ends(void)
+{
+	n_at_exit = fake_n_ticks + fake_n_trims;
+	vs_service_post_trim();
+	sleep_ms(300);
+	if (fake_n_ticks + fake_n_trims != n_at_exit)
+		_exit(98);
+}
+
+static void exit_quietly(void *unused)
+{
+	(void)unused;
+	fake_n_pools = 1;
+	vs_stat_set(&fake_stats[0], pending, 1);
+	atexit(driver_ends);
+	start();
+	CHECK(reaches(&fake_n_ticks, 2));
+	exit(0);
+}
+
+static void no_call_after_exit(void **unused)
+{
+	const char *environment[] = {"VMMSHIM_DECAY_MS=0", NULL};
+
+	(void)unused;
+	child_run(&c, environment, exit_quietly, NULL);
+	assert_child_ok(&c);
+}
+
+static _Atomic int is_trimming;
+
+static void trim_for_ever(void)
+{
+	is_trimming = 1;
+	sleep_ms(20000);
+}
+
+static void trim_shortly(void)
+{
+	is_trimming = 1;
+	sleep_ms(5);
+}
+
+static void exit_in_trim(void *trim)
+{
+	fake_in_trim = (void (*)(void))trim;
+	start();
+	vs_service_post_trim();
+	CHECK(reaches(&is_trimming, 1));
+	exit(0);
+}
+
+static void exit_is_not_held_up(void **unused)
+{
+	struct timespec from, to;
+
+	(void)unused;
+	clock_gettime(CLOCK_MONOTONIC, &from);
+	child_run(&c, NULL, exit_in_trim, (void *)trim_for_ever);
+	clock_gettime(CLOCK_MONOTONIC, &to);
+	assert_child_ok(&c);
+	assert_true(to.tv_sec - from.tv_sec < 5);
+}
+
+static void driver_sees_no_trim(void)
+{
+	if (!fake_n_trims)
+		_exit(98);
+}
+
+static void exit_in_short_trim(void *unused)
+{
+	(void)unused;
+	atexit(driver_sees_no_trim);
+	exit_in_trim((void *)trim_shortly);
+}
+
+static void exit_waits_a_little(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, exit_in_short_trim, NULL);
+	assert_child_ok(&c);
+}
+
+static void fork_with_thread(void *unused)
+{
+	int status;
+	pid_t pid;
+
+	(void)unused;
+	start();
+	vs_service_post_trim();
+	CHECK(reaches(&fake_n_trims, 1));
+	pid = fork();
+	if (!pid) {
+		vs_service_forked();
+		vs_service_post_trim();
+		vs_service_wake();
+		CHECK(n_service_threads() == 0);
+		/* a child that may use CUDA gets a thread of its own */
+		fake_n_trims = 0;
+		vs_service_start();
+		vs_service_post_trim();
+		CHECK(reaches(&fake_n_trims, 1));
+		exit(0);
+	}
+	waitpid(pid, &status, 0);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	vs_service_post_trim();
+	CHECK(reaches(&fake_n_trims, 2));
+}
+
+static void forked(void **unused)
+{
+#if defined(__SANITIZE_THREAD__)
+	skip(); /* starts no threads after a fork of several */
+#endif
+	(void)unused;
+	child_run(&c, NULL, fork_with_thread, NULL);
+	assert_child_ok(&c);
+}
+
+static void no_thread(void *unused)
+{
+	struct rlimit limit = {1, RLIM_INFINITY};
+
+	(void)unused;
+	fake_in_trim = note_thread;
+	/* no address space for a stack */
+	CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+	start();
+	limit.rlim_cur = RLIM_INFINITY;
+	CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+	vs_service_wake();
+	CHECK(fake_n_trims == 0);
+	vs_service_post_trim();
+	CHECK(fake_n_trims == 0); /* not in a signal handler */
+	vs_service_wake();
+	CHECK(fake_n_trims == 1 && trimmer == syscall(SYS_gettid));
+	vs_service_wake();
+	CHECK(fake_n_trims == 1);
+	exit(0);
+}
+
+static void without_a_thread(void **unused)
+{
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+	skip(); /* needs address space itself */
+#endif
+	(void)unused;
+	child_run(&c, NULL, no_thread, NULL);
+	assert_child_ok(&c);
+	assert_string_equal(child_text(&c),
+			    "vmmshim warn: cannot start the service thread "
+			    "(no more threads): idle memory goes back only "
+			    "when it is needed elsewhere\n");
+}
+
+static char path[] = "/tmp/vmmshim-service.XXXXXX";
+
+static size_t file_size(void)
+{
+	FILE *file = fopen(path, "r");
+	size_t size;
+
+	CHECK(file);
+	fseek(file, 0, SEEK_END);
+	size = (size_t)ftell(file);
+	fclose(file);
+	return size;
+}
+
+static void trace_in_background(void *unused)
+{
+	(void)unused;
+	vs_knob_init();
+	vs_trace_init();
+	start();
+	vs_trace_alloc(1, 1);
+	for (int i = 0; i < 500 && !file_size(); i++)
+		sleep_ms(10);
+	CHECK(file_size() > 0);
+}
+
+static void writes_the_trace(void **unused)
+{
+	char setting[128];
+	const char *environment[] = {setting, NULL};
+
+	(void)unused;
+	close(mkstemp(path));
+	snprintf(setting, sizeof(setting), "VMMSHIM_TRACE=%s", path);
+	child_run(&c, environment, trace_in_background, NULL);
+	unlink(path);
+	assert_child_ok(&c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_thread_of_its_own),
+		cmocka_unit_test(sleeps_when_quiet),
+		cmocka_unit_test(loses_no_wake),
+		cmocka_unit_test(no_call_after_exit),
+		cmocka_unit_test(exit_is_not_held_up),
+		cmocka_unit_test(exit_waits_a_little),
+		cmocka_unit_test(forked),
+		cmocka_unit_test(without_a_thread),
+		cmocka_unit_test(writes_the_trace),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * signal: which signals are taken, and that a dump comes whatever the program
+ * is stuck in.
+ */
+#include "report/signal.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "base/knob.h"
+#include "child.h"
+#include "fake_pool.h"
+#include "report/dump.h"
+#include "report/service.h"
+
+static struct child c;
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define IS_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define IS_SANITIZED 1
+#endif
+#endif
+
+#ifndef IS_SANITIZED
+/*
+ * A malloc whose lock is held while a signal arrives, as it would be when the
+ * signal hits a program in the middle of its own. Taken twice, it hangs.
+ */
+void *__libc_malloc(size_t size);
+
+static atomic_flag malloc_lock = ATOMIC_FLAG_INIT;
+static volatile int signal_inside; /* the compiler knows malloc */
+
+void *malloc(size_t size)
+{
+	void *p;
+
+	while (atomic_flag_test_and_set(&malloc_lock))
+		;
+	if (signal_inside)
+		raise(signal_inside);
+	p = __libc_malloc(size);
+	atomic_flag_clear(&malloc_lock);
+	return p;
+}
+#endif
+
+static void install(void)
+{
+	vs_knob_init();
+	vs_signal_install();
+	vs_signal_install();
+}
+
+static void sleep_ms(long ms)
+{
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+
+	while (nanosleep(&t, &t) && errno == EINTR)
+		;
+}
+
+static void one_dump(void *number)
+{
+	struct sigaction now;
+
+	install();
+	sigaction(*(int *)number, NULL, &now);
+	CHECK((now.sa_flags & (SA_RESTART | SA_ONSTACK)) ==
+	      (SA_RESTART | SA_ONSTACK));
+	errno = 77;
+	CHECK(raise(*(int *)number) == 0);
+	CHECK(errno == 77);
+}
+
+/* What the child wrote, without what differs from run to run. */
+static const char *dump_text(void)
+{
+	char *up = child_text(&c);
+
+	while ((up = strstr(up, ", up "))) {
+		char *end = strchr(up + 2, ',');
+
+		memmove(up, end, strlen(end) + 1);
+	}
+	return c.err;
+}
+
+#define assert_dumped()                                                        \
+	assert_non_null(strstr(dump_text(), ", signal, mode pool\n"))
+
+static void statistics(void **unused)
+{
+	int number = SIGUSR1;
+
+	(void)unused;
+	child_run(&c, NULL, one_dump, &number);
+	assert_child_ok(&c);
+	assert_dumped();
+	assert_null(strstr(c.err, "warn"));
+}
+
+static void another_number(void **unused)
+{
+	const char *environment[] = {"VMMSHIM_STATS_SIGNAL=SIGRTMIN+3", NULL};
+	int number = SIGRTMIN + 3;
+
+	(void)unused;
+	child_run(&c, environment, one_dump, &number);
+	assert_child_ok(&c);
+	assert_dumped();
+}
+
+static void is_default(void *number)
+{
+	struct sigaction now;
+
+	install();
+	sigaction(*(int *)number, NULL, &now);
+	CHECK(now.sa_handler == SIG_DFL);
+}
+
+static void none(void **unused)
+{
+	const char *environment[] = {"VMMSHIM_STATS_SIGNAL=none",
+				     "VMMSHIM_TRIM_SIGNAL=0", NULL};
+	int first = SIGUSR1, second = SIGUSR2;
+
+	(void)unused;
+	child_run(&c, environment, is_default, &first);
+	assert_child_ok(&c);
+	child_run(&c, environment, is_default, &second);
+	assert_child_ok(&c);
+	assert_string_equal(c.err, "");
+}
+
+static void nothing(int number)
+{
+	(void)number;
+}
+
+static void nothing_at_length(int number, siginfo_t *info, void *context)
+{
+	(void)number;
+	(void)info;
+	(void)context;
+}
+
+static const struct owner {
+	struct sigaction action;
+	const char *words;
+} owners[] = {
+	{{.sa_handler = SIG_IGN}, "ignored"},
+	{{.sa_handler = nothing}, "handled"},
+	{{.sa_sigaction = nothing_at_length, .sa_flags = SA_SIGINFO},
+	 "handled"},
+};
+
+static void install_over(void *arg)
+{
+	const struct owner *owner = arg;
+	struct sigaction now;
+
+	sigaction(SIGUSR1, &owner->action, NULL);
+	install();
+	sigaction(SIGUSR1, NULL, &now);
+	CHECK(now.sa_sigaction == owner->action.sa_sigaction);
+	raise(SIGUSR1);
+}
+
+static void owned(void **unused)
+{
+	(void)unused;
+	for (size_t i = 0; i < sizeof(owners) / sizeof(owners[0]); i++) {
+		char expected[256];
+
+		snprintf(expected, sizeof(expected),
+			 "vmmshim warn: VMMSHIM_STATS_SIGNAL: SIGUSR1 is %s by "
+			 "the program and stays so; choose another signal or "
+			 "none\n",
+			 owners[i].words);
+		child_run(&c, NULL, install_over, (void *)&owners[i]);
+		assert_child_ok(&c);
+		assert_string_equal(child_text(&c), expected);
+	}
+}
+
+static void same_for_both(void **unused)
+{
+	const char *environment[] = {"VMMSHIM_TRIM_SIGNAL=10", NULL};
+	int number = SIGUSR1;
+
+	(void)unused;
+	child_run(&c, environment, one_dump, &number);
+	assert_child_ok(&c);
+	assert_memory_equal(child_text(&c),
+			    "vmmshim warn: VMMSHIM_TRIM_SIGNAL: SIGUSR1 is "
+			    "VMMSHIM_STATS_SIGNAL already; no signal trims\n",
+			    92);
+	assert_null(strstr(c.err + 92, "warn"));
+	assert_dumped();
+}
+
+static void replaced(void *unused)
+{
+	(void)unused;
+	install();
+	signal(SIGUSR1, nothing);
+	raise(SIGUSR1);
+}
+
+static void program_comes_later(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, replaced, NULL);
+	assert_child_ok(&c);
+	assert_string_equal(c.err, "");
+}
+
+/* The main thread in a read that nothing ends but the other thread's byte. */
+static int ends[2];
+
+static void *poke(void *unused)
+{
+	sleep_ms(50);
+	kill(getpid(), SIGUSR1);
+	sleep_ms(50);
+	CHECK(write(ends[1], "x", 1) == 1);
+	return unused;
+}
+
+static void read_forever(void *unused)
+{
+	pthread_t thread;
+	sigset_t set;
+	char byte;
+
+	(void)unused;
+	install();
+	CHECK(pipe(ends) == 0);
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	pthread_create(&thread, NULL, poke, NULL);
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+	/* the handler ran, the call went on */
+	CHECK(read(ends[0], &byte, 1) == 1);
+	pthread_join(thread, NULL);
+}
+
+static void in_a_system_call(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, read_forever, NULL);
+	assert_child_ok(&c);
+	assert_dumped();
+}
+
+static void hold_locks(void *unused)
+{
+	(void)unused;
+	fake_n_pools = 2;
+	install();
+	flockfile(stderr);
+	flockfile(stdout);
+#ifndef IS_SANITIZED
+	{
+		/* volatile, or the compiler leaves the calls out */
+		void *volatile p;
+
+		signal_inside = SIGUSR1;
+		p = malloc(100);
+		signal_inside = SIGUSR2;
+		p = malloc(100);
+		signal_inside = 0;
+		(void)p;
+	}
+#else
+	raise(SIGUSR1);
+	raise(SIGUSR2);
+#endif
+}
+
+static void under_the_locks_of_libc(void **unused)
+{
+	const char *environment[] = {"VMMSHIM_STATS_FORMAT=json", NULL};
+
+	(void)unused;
+	child_run(&c, NULL, hold_locks, NULL);
+	assert_child_ok(&c);
+	assert_dumped();
+	child_run(&c, environment, hold_locks, NULL);
+	assert_child_ok(&c);
+	assert_memory_equal(c.err, "{\"version\":1,", 13);
+}
+
+/* The kernel's frame and 3 KiB more, with nothing mapped below. */
+static void on_a_small_stack(void *unused)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t need = (size_t)sysconf(_SC_MINSIGSTKSZ) + 3072;
+	size_t size = (need + page - 1) / page * page;
+	char *map = mmap(NULL, size + page, PROT_READ | PROT_WRITE,
+			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	stack_t stack = {.ss_sp = map + page + size - need, .ss_size = need};
+
+	(void)unused;
+	fake_n_pools = 2;
+	CHECK(mprotect(map, page, PROT_NONE) == 0);
+	memset(map + page, 0x5a, size);
+	CHECK(sigaltstack(&stack, NULL) == 0);
+	install();
+	/* lazy binding, which the shim is linked without, needs more */
+	vs_dump_write("program");
+	raise(SIGUSR1);
+	raise(SIGUSR2);
+	for (char *p = map + page; p < (char *)stack.ss_sp; p++)
+		CHECK(*p == 0x5a);
+}
+
+static void small_stack(void **unused)
+{
+	const char *missing[] = {"VMMSHIM_STATS_FILE=/no/file", NULL};
+
+	(void)unused;
+#ifdef IS_SANITIZED
+	skip();
+#endif
+	child_run(&c, missing, on_a_small_stack, NULL);
+	assert_child_ok(&c);
+	assert_dumped();
+}
+
+static void signal_a_child(void *unused)
+{
+	int status;
+	pid_t pid;
+
+	(void)unused;
+	install();
+	pid = fork();
+	if (!pid) {
+		vs_service_forked();
+		raise(SIGUSR1);
+		raise(SIGUSR2);
+		_exit(7);
+	}
+	waitpid(pid, &status, 0);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+}
+
+/* Signals sent to a whole group must not kill the program's workers. */
+static void forked(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, signal_a_child, NULL);
+	assert_child_ok(&c);
+	assert_string_equal(c.err, "");
+}
+
+static void trim_by_signal(void *unused)
+{
+	(void)unused;
+	install();
+	raise(SIGUSR2); /* nothing to trim yet: no thread */
+	CHECK(fake_n_trims == 0);
+	vs_service_start();
+	errno = 77;
+	raise(SIGUSR2);
+	CHECK(errno == 77);
+	for (int i = 0; i < 500 && !fake_n_trims; i++)
+		sleep_ms(10);
+	CHECK(fake_n_trims == 1);
+}
+
+static void trim(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, trim_by_signal, NULL);
+	assert_child_ok(&c);
+	assert_string_equal(c.err, "");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(statistics),
+		cmocka_unit_test(another_number),
+		cmocka_unit_test(none),
+		cmocka_unit_test(owned),
+		cmocka_unit_test(same_for_both),
+		cmocka_unit_test(program_comes_later),
+		cmocka_unit_test(in_a_system_call),
+		cmocka_unit_test(under_the_locks_of_libc),
+		cmocka_unit_test(small_stack),
+		cmocka_unit_test(forked),
+		cmocka_unit_test(trim),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
