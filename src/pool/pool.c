@@ -47,10 +47,10 @@ CUresult vs_pool_alloc(size_t size, CUdeviceptr *out)
 	    vs_real.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current)
 		return VS_PASS;
 	tc = t->cache;
-	if (tc && tc->handle == current && size - 1 < VS_SMALL_MAX &&
+	if (tc && tc->handle == current && size - 1 < tc->small_max &&
 	    !atomic_load_explicit(&tc->ctx->is_dead, memory_order_relaxed)) {
 		p = vs_tcache_take(tc, size);
-		if (p) {
+		if (__builtin_expect(p != 0, 1)) {
 			*out = p;
 			return CUDA_SUCCESS;
 		}
@@ -231,9 +231,25 @@ static struct vs_tcache *cache_for(struct vs_thread *t, struct vs_pool *pool,
 
 	if (!tc || tc->ctx != ctx)
 		tc = vs_tcache_make(t, pool, ctx);
-	if (tc && !pool->is_fussy)
+	if (tc)
 		move_to_front(t, tc);
 	return tc;
+}
+
+/* This thread's cache for its current context, made if need be. */
+static struct vs_tcache *cache_of_context(struct vs_thread *t,
+					  CUcontext current)
+{
+	struct vs_tcache *tc = t->cache;
+	struct vs_pool *pool;
+	struct vs_ctx *ctx;
+
+	if (tc && tc->handle == current &&
+	    !atomic_load_explicit(&tc->ctx->is_dead, memory_order_relaxed))
+		return tc;
+	ctx = vs_ctx_get(current);
+	pool = ctx ? pool_for(ctx->device) : NULL;
+	return pool ? cache_for(t, pool, ctx) : NULL;
 }
 
 /* A small object: refill, or make a slab and try again. */
@@ -264,22 +280,19 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 			   CUdeviceptr *out)
 {
-	struct vs_ctx *ctx = vs_ctx_get(current);
-	struct vs_pool *pool = ctx ? pool_for(ctx->device) : NULL;
-	struct vs_tcache *tc;
+	struct vs_tcache *tc = cache_of_context(t, current);
+	struct vs_pool *pool = tc ? tc->pool : NULL;
 	CUresult r;
 
 	if (!pool || size == 0 || size > pool->dev.total ||
 	    atomic_load(&pool->fence.is_broken))
 		return VS_PASS;
-	if (size > VS_SMALL_MAX) {
-		r = vs_range_alloc(pool, ctx, size, out);
-	} else {
-		tc = cache_for(t, pool, ctx);
-		r = tc ? alloc_small(tc, size, out) : VS_PASS;
-	}
-	if (r == CUDA_SUCCESS && vs_fill_is_on())
-		vs_fill_fresh(ctx, *out, size);
+	if (size > VS_SMALL_MAX)
+		r = vs_range_alloc(pool, tc->ctx, size, out);
+	else
+		r = alloc_small(tc, size, out);
+	if (r == CUDA_SUCCESS && pool->is_fussy && vs_fill_is_on())
+		vs_fill_fresh(tc->ctx, *out, size);
 	return r;
 }
 

@@ -47,6 +47,7 @@ static void show_live(struct vs_pool *pool, uint64_t coming)
 	uint64_t asked, given, blocks;
 
 	vs_range_live(pool, &asked, &given, &blocks);
+	pool->small_bytes = asked - pool->live_bytes;
 	vs_stat_set(&pool->stats, live, asked + coming);
 	vs_stat_set(&pool->stats, blocks, blocks + (coming > 0));
 }
@@ -203,24 +204,31 @@ static CUresult climb(struct vs_pool *pool, enum vs_heap_kind kind,
 	return r;
 }
 
-/* A range from a hit, by growing, or by the out-of-memory ladder. */
-static CUresult get(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
-		    struct vs_range **range_out)
+/* No idle range fits: grows, or climbs the out-of-memory ladder. */
+static CUresult get_more(struct vs_pool *pool, enum vs_heap_kind kind,
+			 uint64_t span, struct vs_range **range_out)
 {
-	CUresult r;
+	CUresult r = grow_wisely(pool, kind, span, range_out);
 
-	*range_out = take_locked(pool, kind, span);
-	if (*range_out) {
-		if (kind != VS_HEAP_SLABS)
-			vs_stat_add(&pool->stats, large_hit, 1);
-		return CUDA_SUCCESS;
-	}
-	r = grow_wisely(pool, kind, span, range_out);
 	if (r == CUDA_ERROR_OUT_OF_MEMORY)
 		r = climb(pool, kind, span, range_out);
-	if (r == CUDA_SUCCESS && kind != VS_HEAP_SLABS)
-		vs_stat_add(&pool->stats, large_miss, 1);
 	return r;
+}
+
+/* A range that was taken becomes the program's; lock. */
+static void hand_out(struct vs_pool *pool, struct vs_range *range,
+		     struct vs_ctx *ctx, size_t size)
+{
+	range->ctx = ctx;
+	range->is_pinned = false;
+	atomic_store_explicit(&range->size, size, memory_order_relaxed);
+	atomic_store_explicit(&range->id, vs_serial_next(),
+			      memory_order_release);
+	vs_owner_set(pool, range);
+	pool->live_bytes += size;
+	pool->live_spans += range->span;
+	pool->live_blocks++;
+	vs_stat_set(&pool->stats, live, pool->live_bytes + pool->small_bytes);
 }
 
 /* The last step: the driver's own allocator, unless a limit forbids it. */
@@ -241,34 +249,43 @@ static CUresult last_resort(struct vs_pool *pool, size_t size, CUdeviceptr *out)
 	return CUDA_SUCCESS;
 }
 
+static __attribute__((noinline)) CUresult
+alloc_miss(struct vs_pool *pool, struct vs_ctx *ctx, size_t size, uint64_t span,
+	   CUdeviceptr *out)
+{
+	struct vs_range *range;
+	CUresult r = get_more(pool, kind_of(span), span, &range);
+
+	if (r == CUDA_ERROR_OUT_OF_MEMORY)
+		return last_resort(pool, size, out);
+	if (r != CUDA_SUCCESS)
+		return VS_PASS; /* the driver words it */
+	pthread_mutex_lock(&pool->lock);
+	hand_out(pool, range, ctx, size);
+	*out = range->base;
+	pthread_mutex_unlock(&pool->lock);
+	vs_stat_add(&pool->stats, large_miss, 1);
+	return CUDA_SUCCESS;
+}
+
+/* Hot: a hit is one lock, a search by size, and the owner index. */
 CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 			CUdeviceptr *out)
 {
 	uint64_t span = (size + VS_RANGE_ALIGN - 1) & ~(VS_RANGE_ALIGN - 1);
 	struct vs_range *range;
-	CUresult r;
 
 	pthread_mutex_lock(&pool->lock);
-	show_live(pool, size);
-	pthread_mutex_unlock(&pool->lock);
-	r = get(pool, kind_of(span), span, &range);
-	if (r != CUDA_SUCCESS) {
-		if (r == CUDA_ERROR_OUT_OF_MEMORY)
-			return last_resort(pool, size, out);
-		return VS_PASS; /* the driver words it */
+	range = take(pool, kind_of(span), span);
+	if (__builtin_expect(!range, 0)) {
+		show_live(pool, size);
+		pthread_mutex_unlock(&pool->lock);
+		return alloc_miss(pool, ctx, size, span, out);
 	}
-	pthread_mutex_lock(&pool->lock);
-	range->ctx = ctx;
-	range->is_pinned = false;
-	atomic_store_explicit(&range->size, size, memory_order_relaxed);
-	atomic_store_explicit(&range->id, vs_serial_next(),
-			      memory_order_release);
-	vs_owner_set(pool, range);
-	pool->live_bytes += size;
-	pool->live_spans += range->span;
-	pool->live_blocks++;
+	hand_out(pool, range, ctx, size);
 	*out = range->base;
 	pthread_mutex_unlock(&pool->lock);
+	vs_stat_add(&pool->stats, large_hit, 1);
 	return CUDA_SUCCESS;
 }
 
@@ -310,14 +327,16 @@ CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
 
 CUresult vs_range_slab(struct vs_pool *pool, struct vs_slabs *s, unsigned class)
 {
+	uint64_t span = vs_slab_span(class);
 	struct vs_slab *slab;
 	struct vs_range *range;
 	CUresult r;
 
 	pthread_mutex_lock(&pool->lock);
 	show_live(pool, vs_class_size(class));
+	range = take(pool, VS_HEAP_SLABS, span);
 	pthread_mutex_unlock(&pool->lock);
-	r = get(pool, VS_HEAP_SLABS, vs_slab_span(class), &range);
+	r = range ? CUDA_SUCCESS : get_more(pool, VS_HEAP_SLABS, span, &range);
 	if (r != CUDA_SUCCESS) {
 		if (r != CUDA_ERROR_OUT_OF_MEMORY)
 			return VS_PASS;

@@ -58,6 +58,7 @@ struct vs_pool {
 	uint64_t unmarked_tag;	      /* that epoch */
 	uint64_t live_bytes, live_spans; /* asked for, given; ranges only */
 	uint64_t live_blocks;	      /* ranges only */
+	uint64_t small_bytes;	      /* live small objects, when last added up */
 
 	/* small objects: what left the slabs for threads and is not back */
 	struct vs_slab **slab_at; /* by VS_SLAB_PAGE of the slab heap; atomic */

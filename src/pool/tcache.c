@@ -245,6 +245,7 @@ struct vs_tcache *vs_tcache_make(struct vs_thread *t, struct vs_pool *pool,
 		tc->pool = pool;
 		tc->ctx = ctx;
 		tc->handle = ctx->handle;
+		tc->small_max = pool->is_fussy ? 0 : VS_SMALL_MAX;
 		if (is_new) {
 			tc->next_made = pool->tcaches;
 			pool->tcaches = tc;

@@ -32,6 +32,7 @@ struct vs_tcache {
 	struct vs_pool *pool;
 	struct vs_slabs *slabs;
 	_Atomic int spin;
+	size_t small_max; /* largest size for the hot path; 0 if fussy */
 	uint64_t serial, serial_end; /* numbers taken from the common stock */
 	/* written by the thread, read by anyone */
 	_Atomic uint64_t allocs, alloc_bytes; /* handed out */
