@@ -78,6 +78,8 @@ static void trim(struct sim_pool *pool, uint64_t keep)
 {
 	uint64_t target = pool->used > keep ? pool->used : keep;
 
+	if (pool->reserved <= target)
+		return;
 	target = sim_round_up(target, POOL_STEP);
 	if (pool->reserved <= target)
 		return;
