@@ -250,6 +250,7 @@ static bool wait_for_oldest(struct vs_fence *f, uint64_t epoch,
 		if (atomic_load_explicit(&f->is_broken, memory_order_relaxed))
 			return false;
 		if (vs_vmm_clock() - began > patience_ns) {
+			atomic_store(&f->slow_patience, patience_ns);
 			atomic_store(&f->slow, epoch);
 			return false;
 		}
@@ -270,7 +271,7 @@ bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns)
 		epoch = f->ring[f->head % VS_MARKERS].epoch;
 	pthread_mutex_unlock(&f->lock);
 	if (epoch == 0 || (epoch <= atomic_load(&f->slow) &&
-			   patience_ns != UINT64_MAX))
+			   patience_ns <= atomic_load(&f->slow_patience)))
 		return vs_fence_poll(f);
 	vs_stat_add(f->stats, waits, 1);
 	if (f->has_context_events)

@@ -51,6 +51,7 @@ struct vs_fence {
 	unsigned head, tail;	 /* oldest, next free; tail - head in flight */
 	struct vs_event *spare;	 /* events to use again */
 	_Atomic uint64_t slow;	 /* a wait for this epoch ran out of time */
+	_Atomic uint64_t slow_patience; /* this much, ns */
 	_Atomic uint64_t *reach; /* devices whose contexts reach the memory */
 	struct vs_stats *stats;
 	bool has_context_events; /* constant */
@@ -92,7 +93,8 @@ bool vs_fence_poll(struct vs_fence *f);
 /*
  * Waits until the oldest marker in flight is done, at most `patience_ns`
  * (UINT64_MAX: as long as it takes), no lock held. False if there is none,
- * time is up, or a wait for this very marker ran out of time before.
+ * time is up, or a wait for this very marker, no shorter, ran out of time
+ * before.
  *
  * Note [Patience]: markers are recorded late, so one may cover work that was
  * submitted after the free, even a kernel that runs until the host writes a

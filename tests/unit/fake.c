@@ -73,6 +73,18 @@ static struct mapping **slot(CUdeviceptr at)
 	return m;
 }
 
+CUdeviceptr fake_mapping(CUdeviceptr p)
+{
+	for (CUdeviceptr at = p & ~(GRANULE - 1); at + 4096 * GRANULE > p;
+	     at -= GRANULE) {
+		struct mapping *m = *slot(at);
+
+		if (m)
+			return p < at + m->handle->size ? at : 0;
+	}
+	return 0;
+}
+
 static CUresult fake_reserve(CUdeviceptr *p, size_t size, size_t alignment,
 			     CUdeviceptr hint, unsigned long long flags)
 {

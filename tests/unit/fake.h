@@ -35,7 +35,7 @@ extern struct fake fake;
 
 /* Makes the fake the driver of this process, with `memory` bytes. */
 void fake_install(uint64_t memory);
-/* Ends the program unless every mapping lies over a handle that exists. */
-void fake_check(void);
+/* Base of the mapping over `p`; 0: none. */
+CUdeviceptr fake_mapping(CUdeviceptr p);
 
 #endif

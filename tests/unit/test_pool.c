@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The pool on the counting driver (fake.h): what is handed out, when it is
+ * used again, when it goes back, and what happens when the driver refuses.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/knob.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "fake.h"
+#include "pool/fence.h"
+#include "pool/pool.h"
+
+#define KiB ((size_t)1 << 10)
+#define MiB ((size_t)1 << 20)
+#define MS ((uint64_t)1000000)
+
+/* A new driver and a pool that was never used. */
+static int fresh(void **state)
+{
+	(void)state;
+	vs_pool_forked();
+	vs_thread_forked();
+	vs_log_level = VS_LOG_NONE;
+	fake_install((uint64_t)1 << 30);
+	vs_knobs.release_threshold.value = 64 * MiB;
+	vs_knobs.decay_ms = 3000;
+	vs_knobs.memory_limit.value = 0;
+	vs_knobs.mode = VS_MODE_POOL;
+	vs_knobs.contiguous = false;
+	vs_knobs.reuse = VS_REUSE_COMPLETE;
+	return 0;
+}
+
+static const struct vs_stats *stats(void)
+{
+	CUdevice device;
+
+	assert_int_equal(vs_pool_count(), 1);
+	vs_pool_refresh(0);
+	return vs_pool_stats(0, &device);
+}
+
+static CUdeviceptr take(size_t size)
+{
+	CUdeviceptr p = 0;
+
+	assert_int_equal(vs_pool_alloc(size, &p), CUDA_SUCCESS);
+	assert_int_equal(p % 512, 0);
+	return p;
+}
+
+static void give(CUdeviceptr p)
+{
+	assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
+}
+
+static void test_what_cannot_succeed_is_passed_on(void **state)
+{
+	CUdeviceptr p = 1;
+
+	(void)state;
+	assert_int_equal(vs_pool_alloc(0, &p), VS_PASS);
+	assert_int_equal(vs_pool_alloc((size_t)1 << 50, &p), VS_PASS);
+	assert_int_equal(vs_pool_alloc(SIZE_MAX, &p), VS_PASS);
+	fake.current = NULL;
+	assert_int_equal(vs_pool_alloc(4096, &p), VS_PASS);
+	assert_int_equal(p, 1);
+	assert_int_equal(vs_pool_free(0), VS_PASS);
+	assert_int_equal(vs_pool_free(4096), VS_PASS);
+}
+
+static void test_frees_of_wrong_pointers(void **state)
+{
+	size_t sizes[] = {100, 3 * MiB};
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		CUdeviceptr p = take(sizes[i]);
+
+		assert_int_equal(vs_pool_free(p + 1), VS_PASS);
+		assert_int_equal(vs_pool_free(p + 64 * KiB), VS_PASS);
+		assert_int_equal(vs_pool_free(p - 512), VS_PASS);
+		give(p);
+		assert_int_equal(vs_pool_free(p), VS_PASS);
+		assert_true(vs_pool_is_inside(p));
+	}
+}
+
+static void test_find(void **state)
+{
+	size_t sizes[] = {1,	   512,	      513,	   700 * KiB,
+			  MiB,	   MiB + 1,   5 * MiB + 3, 200 * MiB};
+	CUdeviceptr p[8];
+	struct vs_span span;
+	uint64_t last_id = 0;
+
+	(void)state;
+	for (int i = 0; i < 8; i++)
+		p[i] = take(sizes[i]);
+	for (int i = 0; i < 8; i++) {
+		CUdeviceptr at[] = {p[i], p[i] + sizes[i] / 2,
+				    p[i] + sizes[i] - 1};
+
+		for (int k = 0; k < 3; k++) {
+			assert_true(vs_pool_find(at[k], &span));
+			assert_int_equal(span.base, p[i]);
+			assert_int_equal(span.size, sizes[i]);
+			assert_ptr_equal(span.ctx, FAKE_CTX);
+		}
+		assert_int_not_equal(span.id, last_id);
+		last_id = span.id;
+		assert_false(vs_pool_find(p[i] + sizes[i], &span) &&
+			     span.base == p[i]);
+	}
+	for (int i = 0; i < 8; i++) {
+		give(p[i]);
+		assert_false(vs_pool_find(p[i], &span));
+	}
+	assert_false(vs_pool_find(1234, &span));
+}
+
+static void test_new_id_for_each_allocation(void **state)
+{
+	struct vs_span first, second;
+	CUdeviceptr p = take(3 * MiB);
+
+	(void)state;
+	assert_true(vs_pool_find(p, &first));
+	give(p);
+	assert_int_equal(take(3 * MiB), p);
+	assert_true(vs_pool_find(p, &second));
+	assert_int_not_equal(first.id, second.id);
+}
+
+static void test_pending_memory_is_not_handed_out(void **state)
+{
+	CUdeviceptr p, q;
+
+	(void)state;
+	fake.lag_ns = 50 * MS;
+	p = take(20 * MiB);
+	give(p);
+	q = take(20 * MiB); /* the floor allows growing: no wait */
+	assert_int_not_equal(p, q);
+	assert_int_equal(stats()->waits, 0);
+	fake.now += 60 * MS;
+	assert_int_equal(take(20 * MiB), p);
+}
+
+static void test_small_pending_is_not_handed_out(void **state)
+{
+	CUdeviceptr p[64];
+
+	(void)state;
+	fake.lag_ns = 50 * MS;
+	for (int i = 0; i < 64; i++)
+		p[i] = take(4096);
+	for (int i = 0; i < 64; i++)
+		give(p[i]);
+	for (int i = 0; i < 64; i++) {
+		CUdeviceptr q = take(4096);
+
+		for (int k = 0; k < 64; k++)
+			assert_int_not_equal(q, p[k]);
+	}
+	assert_int_equal(stats()->waits, 0);
+}
+
+static void test_one_marker_covers_many_frees(void **state)
+{
+	CUdeviceptr p[200];
+
+	(void)state;
+	for (int i = 0; i < 200; i++)
+		p[i] = take(4096);
+	for (int round = 0; round < 50; round++) {
+		for (int i = 0; i < 200; i++)
+			give(p[i]);
+		for (int i = 0; i < 200; i++)
+			p[i] = take(4096);
+	}
+	assert_in_range(fake.records, 1, 50 * 200 / 20);
+}
+
+static void test_waits_rather_than_grow_past_need(void **state)
+{
+	CUdeviceptr p[8];
+
+	(void)state;
+	for (int i = 0; i < 8; i++)
+		p[i] = take(100 * MiB);
+	fake.lag_ns = 5 * MS;
+	for (int round = 0; round < 20; round++) {
+		for (int i = 0; i < 8; i++) {
+			give(p[i]);
+			p[i] = take(100 * MiB);
+		}
+	}
+	assert_true(stats()->waits > 0);
+	assert_in_range(fake.held_high, 800 * MiB, 880 * MiB);
+}
+
+/* Note [Patience]: a kernel that ends only after this very call. */
+static void test_thrift_does_not_wait_for_ever(void **state)
+{
+	CUdeviceptr p[4], q;
+	uint64_t began;
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		p[i] = take(100 * MiB);
+	fake.lag_ns = UINT64_MAX / 4;
+	for (int i = 0; i < 4; i++)
+		give(p[i]);
+	began = fake.now;
+	q = take(100 * MiB);
+	assert_true(fake.now - began < 500 * MS);
+	began = fake.now;
+	q = take(100 * MiB); /* and not again for the same marker */
+	assert_true(fake.now - began < 50 * MS);
+	(void)q;
+}
+
+static void test_nothing_is_recorded_while_capturing(void **state)
+{
+	CUdeviceptr p, q;
+
+	(void)state;
+	vs_capture_before_begin();
+	vs_capture_after_begin((CUstream)1, false, true);
+	assert_int_equal(vs_capture_count(), 1);
+	fake.captures = 1; /* a record now ends the program */
+	for (int i = 0; i < 200; i++) {
+		p = take(4096);
+		q = take(3 * MiB);
+		give(p);
+		give(q);
+	}
+	assert_int_equal(fake.records, 0);
+	fake.captures = 0;
+	vs_capture_ended((CUstream)2, false); /* another stream's end */
+	assert_int_equal(vs_capture_count(), 1);
+	vs_capture_ended((CUstream)1, false);
+	assert_int_equal(vs_capture_count(), 0);
+	for (int i = 0; i < 200; i++)
+		give(take(3 * MiB));
+	assert_true(fake.records > 0);
+}
+
+static void test_a_begin_that_failed_does_not_count(void **state)
+{
+	(void)state;
+	vs_capture_before_begin();
+	vs_capture_after_begin((CUstream)1, false, false);
+	assert_int_equal(vs_capture_count(), 0);
+}
+
+static void test_trim_gives_all_idle_back(void **state)
+{
+	CUdeviceptr p[50], big = take(300 * MiB), kept = take(2 * KiB);
+
+	(void)state;
+	for (int i = 0; i < 50; i++)
+		p[i] = take(i * 100 * KiB + 1);
+	for (int i = 0; i < 50; i++)
+		give(p[i]);
+	give(big);
+	assert_true(vs_pool_trim() > 300 * MiB);
+	assert_int_equal(stats()->idle, 0);
+	assert_int_equal(stats()->reserved, fake.held);
+	give(kept);
+	vs_pool_trim();
+	assert_int_equal(fake.held, 0);
+	assert_int_equal(fake.mappings, 0);
+	assert_int_equal(stats()->live, 0);
+	assert_int_equal(stats()->pending, 0);
+}
+
+static void test_trim_keeps_pending(void **state)
+{
+	CUdeviceptr p = take(30 * MiB);
+
+	(void)state;
+	fake.lag_ns = 50 * MS;
+	give(p);
+	assert_int_equal(vs_pool_trim(), 0);
+	assert_true(fake.held >= 30 * MiB);
+	fake.now += 60 * MS;
+	vs_pool_trim();
+	assert_int_equal(fake.held, 0);
+}
+
+static void test_decay(void **state)
+{
+	CUdeviceptr p = take(500 * MiB);
+
+	(void)state;
+	vs_pool_tick();
+	give(p);
+	give(take(500 * MiB)); /* makes it idle, not pending */
+	vs_pool_trim();
+	p = take(500 * MiB);
+	give(p);
+	vs_pool_tick();
+	fake.now += 2000 * MS;
+	vs_pool_tick();
+	assert_true(fake.held >= 500 * MiB);
+	fake.now += 4000 * MS;
+	vs_pool_tick();
+	fake.now += 4000 * MS;
+	vs_pool_tick();
+	assert_true(fake.held <= 564 * MiB - 500 * MiB);
+}
+
+static void test_decay_zero_acts_at_synchronize(void **state)
+{
+	(void)state;
+	vs_knobs.decay_ms = 0;
+	vs_knobs.release_threshold.value = 0;
+	give(take(100 * MiB));
+	vs_pool_synchronized();
+	assert_int_equal(fake.held, 0);
+}
+
+static void test_memory_limit(void **state)
+{
+	CUdeviceptr p, q;
+
+	(void)state;
+	vs_knobs.memory_limit.value = 100 * MiB;
+	p = take(60 * MiB);
+	assert_int_equal(vs_pool_alloc(60 * MiB, &q),
+			 CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(fake.natives, 0);
+	give(p);
+	give(take(90 * MiB));
+	assert_true(fake.held_high <= 100 * MiB);
+}
+
+static void test_out_of_memory_ladder(void **state)
+{
+	CUdeviceptr p[10], q;
+
+	(void)state;
+	for (int i = 0; i < 10; i++)
+		p[i] = take(100 * MiB);
+	assert_int_equal(vs_pool_alloc(100 * MiB, &q),
+			 CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(fake.natives, 1);
+	fake.lag_ns = 5000 * MS; /* longer than thrift waits */
+	for (int i = 0; i < 10; i += 2)
+		give(p[i]);
+	q = take(450 * MiB); /* from the pieces of five blocks */
+	give(q);
+	for (int i = 1; i < 10; i += 2)
+		give(p[i]);
+	q = take(1000 * MiB);
+	give(q);
+	assert_true(stats()->oom_wait > 0);
+}
+
+static void test_relieve_waits_for_pending(void **state)
+{
+	CUdeviceptr p = take(200 * MiB);
+
+	(void)state;
+	fake.lag_ns = 5 * MS;
+	give(p);
+	assert_true(vs_pool_relieve() >= 200 * MiB);
+	assert_int_equal(vs_pool_relieve(), 0);
+}
+
+static void test_context_death_gives_everything_back(void **state)
+{
+	CUdeviceptr p[20];
+
+	(void)state;
+	for (int i = 0; i < 20; i++)
+		p[i] = take(i * 200 * KiB + 1);
+	vs_pool_ctx_dying(FAKE_CTX, 0);
+	assert_int_equal(fake.held, 0);
+	assert_int_equal(fake.mappings, 0);
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(vs_pool_free(p[i]), VS_PASS);
+	assert_int_equal(stats()->live, 0);
+	assert_int_equal(stats()->blocks, 0);
+	/* the same handle value may come again */
+	for (int i = 0; i < 20; i++)
+		p[i] = take(i * 200 * KiB + 1);
+	for (int i = 0; i < 20; i++)
+		give(p[i]);
+}
+
+static void test_sync_mode_waits_in_the_free(void **state)
+{
+	CUdeviceptr p;
+	uint64_t began;
+
+	(void)state;
+	vs_knobs.mode = VS_MODE_SYNC;
+	p = take(4096);
+	fake.lag_ns = 30 * MS;
+	began = fake.now;
+	give(p);
+	assert_true(fake.now - began >= 30 * MS);
+	assert_int_equal(stats()->sync_free, 1);
+}
+
+static void test_contiguous_blocks_lie_in_one_chunk(void **state)
+{
+	CUdeviceptr p[12];
+
+	(void)state;
+	vs_knobs.contiguous = true;
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < 12; i++) {
+			p[i] = take((i * 3 + 2) * MiB);
+			assert_int_equal(
+				fake_mapping(p[i]),
+				fake_mapping(p[i] + (i * 3 + 2) * MiB - 1));
+		}
+		for (int i = 0; i < 12; i++)
+			give(p[(i * 5) % 12]);
+	}
+}
+
+static void test_broken_context_goes_to_the_driver(void **state)
+{
+	CUdeviceptr p = take(10 * MiB);
+
+	(void)state;
+	fake.fail_record = 1;
+	give(p);
+	(void)vs_pool_alloc(50 * MiB, &p);
+	assert_int_equal(vs_pool_alloc(10 * MiB, &p), VS_PASS);
+	/* and recovers with a new context */
+	vs_pool_ctx_dying(FAKE_CTX, 0);
+	give(take(10 * MiB));
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup(test_##f, fresh)
+	const struct CMUnitTest tests[] = {
+		T(what_cannot_succeed_is_passed_on),
+		T(frees_of_wrong_pointers),
+		T(find),
+		T(new_id_for_each_allocation),
+		T(pending_memory_is_not_handed_out),
+		T(small_pending_is_not_handed_out),
+		T(one_marker_covers_many_frees),
+		T(waits_rather_than_grow_past_need),
+		T(thrift_does_not_wait_for_ever),
+		T(nothing_is_recorded_while_capturing),
+		T(a_begin_that_failed_does_not_count),
+		T(trim_gives_all_idle_back),
+		T(trim_keeps_pending),
+		T(decay),
+		T(decay_zero_acts_at_synchronize),
+		T(memory_limit),
+		T(out_of_memory_ladder),
+		T(relieve_waits_for_pending),
+		T(context_death_gives_everything_back),
+		T(sync_mode_waits_in_the_free),
+		T(contiguous_blocks_lie_in_one_chunk),
+		T(broken_context_goes_to_the_driver),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
