@@ -112,6 +112,15 @@ static void take(int k)
 	live_high = live_bytes > live_high ? live_bytes : live_high;
 }
 
+/* A signal that is handled ends a sleep early: sleep on. */
+static void rest(long ms)
+{
+	double end = now_us() + (double)ms * 1e3;
+
+	while (now_us() < end)
+		usleep(10000);
+}
+
 static void rounds(long n)
 {
 	while (n-- > 0) {
@@ -163,7 +172,7 @@ int main(int argc, char **argv)
 			give(k);
 		TRY(cuCtxSynchronize());
 		fprintf(stderr, "resting\n");
-		usleep((useconds_t)pause_ms * 1000);
+		rest(pause_ms);
 		rounds(n / 10);
 	}
 	for (int k = 0; k < N_SLOTS; k++)

@@ -10,6 +10,13 @@
 static CUcontext ctx[2];
 static CUdeviceptr block[2];
 
+static void fill(int i, int byte)
+{
+	TRY(cuCtxSetCurrent(ctx[i]));
+	TRY(cuMemsetD8(block[i], (unsigned char)byte, SIZE));
+	TRY(cuCtxSynchronize());
+}
+
 static void copy_both_ways(const char *when)
 {
 	CUdeviceptr third;
@@ -18,11 +25,9 @@ static void copy_both_ways(const char *when)
 		int to = 1 - from;
 
 		for (int here = 0; here < 2; here++) {
+			fill(from, 40 + from);
+			fill(to, 0);
 			TRY(cuCtxSetCurrent(ctx[here]));
-			TRY(cuMemsetD8(block[from], (unsigned char)(40 + from),
-				       SIZE));
-			TRY(cuMemsetD8(block[to], 0, SIZE));
-			TRY(cuCtxSynchronize());
 			TRY(cuMemcpyDtoD(block[to], block[from], SIZE));
 			TRY(cuCtxSynchronize());
 			printf("%s: %d to %d on %d: %d\n", when, from, to, here,

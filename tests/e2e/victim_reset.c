@@ -5,6 +5,10 @@
  */
 #include "victim_link.h"
 
+/* Which version cuda.h means by cuCtxCreate has changed; every driver has this.
+ */
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
+
 static void fill(const char *what)
 {
 	CUdeviceptr small = victim_alloc(1000), large = victim_alloc(9 * MiB);
@@ -35,11 +39,7 @@ int main(void)
 	fill("after reset");
 	TRY(cuMemGetInfo(&before, &total));
 
-#if CUDA_VERSION >= 13000
-	TRY(cuCtxCreate(&second, NULL, 0, device));
-#else
-	TRY(cuCtxCreate(&second, 0, device));
-#endif
+	TRY(cuCtxCreate_v2(&second, 0, device));
 	p = victim_alloc(6 * MiB);
 	q = victim_alloc(700);
 	fill("second context");
