@@ -59,6 +59,7 @@ void sim_reset(void)
 static void forked(void)
 {
 	sim_lock_forget();
+	sim_worker_forget();
 	if (sim_life.initialized)
 		sim_life.forked = true;
 }

@@ -126,6 +126,8 @@ void sim_work_reset(void);
 /* sim_worker.c: a worker takes the stream, if none has it. */
 void sim_worker_serve(struct sim_stream *stream);
 void sim_worker_reset(void);
+/* In a child: the parent's workers are not here. */
+void sim_worker_forget(void);
 /* sim_clock.c */
 uint64_t sim_clock_now(void);
 void sim_clock_add(struct sim_stream *stream);

@@ -124,3 +124,9 @@ void sim_worker_reset(void)
 	while (n_busy)
 		sim_wait(&all_idle);
 }
+
+void sim_worker_forget(void)
+{
+	idle = NULL;
+	n_busy = 0;
+}

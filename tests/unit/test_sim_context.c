@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: MIT */
+/* Contexts: life and death, what they take along, peers, green ones. */
+#include "../sim/sim_test.h"
+
+static struct sim_books books(void)
+{
+	struct sim_books b;
+
+	sim_books(-1, &b);
+	return b;
+}
+
+static int clean(void **state)
+{
+	(void)state;
+	return sim_violations() != 0;
+}
+
+/* Facts, 3; semantics, 8.1. */
+static void reset_takes_legacy_and_leaves_vmm(void **state)
+{
+	CUdeviceptr legacy, vmm;
+	CUcontext ctx;
+
+	(void)state;
+	ctx = boot("");
+	legacy = new_legacy(4);
+	vmm = new_mapping(0, 2 * MIB);
+	OK(cuMemsetD32(vmm, 42, 1));
+	OK(cuDevicePrimaryCtxReset(0));
+	assert_int_equal(books().n_legacy, 0);
+	assert_int_equal(books().vmm_bytes, 2 * MIB);
+	GIVES(cuMemFree(legacy), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	assert_ptr_equal(use_device(0), ctx);
+	GIVES(cuMemFree(legacy), CUDA_ERROR_INVALID_VALUE);
+	expect_violation(SIM_V_BAD_FREE);
+	assert_int_equal(read_word(vmm), 42);
+}
+
+static void a_reset_context_has_a_new_id(void **state)
+{
+	unsigned long long before, after;
+	unsigned flags;
+	int active;
+	CUcontext ctx;
+
+	(void)state;
+	ctx = boot("");
+	OK(cuCtxGetId(ctx, &before));
+	OK(cuDevicePrimaryCtxReset(0));
+	OK(cuDevicePrimaryCtxGetState(0, &flags, &active));
+	assert_int_equal(active, 0);
+	use_device(0);
+	OK(cuCtxGetId(ctx, &after));
+	assert_int_not_equal(before, after);
+}
+
+static void the_last_release_ends_a_primary_context(void **state)
+{
+	unsigned flags;
+	int active;
+	CUcontext ctx;
+
+	(void)state;
+	boot("");
+	OK(cuDevicePrimaryCtxRetain(&ctx, 0));
+	new_legacy(4);
+	OK(cuDevicePrimaryCtxRelease(0));
+	assert_int_equal(books().n_legacy, 1);
+	OK(cuDevicePrimaryCtxRelease(0));
+	assert_int_equal(books().n_legacy, 0);
+	OK(cuDevicePrimaryCtxGetState(0, &flags, &active));
+	assert_int_equal(active, 0);
+	GIVES(cuDevicePrimaryCtxRelease(0), CUDA_ERROR_INVALID_CONTEXT);
+}
+
+static void destroy_takes_everything_along(void **state)
+{
+	struct kernels k;
+	CUcontext ctx, current;
+	CUstream s;
+	CUevent e;
+	CUdeviceptr p;
+
+	(void)state;
+	boot("");
+	OK(cuCtxCreate(&ctx, NULL, 0, 0));
+	load_kernels(&k);
+	s = new_stream(CU_STREAM_NON_BLOCKING);
+	e = new_event();
+	p = new_legacy(4);
+	OK(slow_fill(&k, s, 20, p, 1, 1));
+	OK(cuCtxDestroy(ctx));
+	assert_int_equal(books().n_streams, 0);
+	assert_int_equal(books().n_events, 0);
+	assert_int_equal(books().n_legacy, 0);
+	assert_int_equal(books().n_pending, 0);
+	OK(cuCtxGetCurrent(&current));
+	assert_ptr_not_equal(current, ctx);
+	GIVES(cuStreamQuery(s), CUDA_ERROR_INVALID_HANDLE);
+	expect_violation(SIM_V_STALE);
+	GIVES(cuEventQuery(e), CUDA_ERROR_INVALID_HANDLE);
+	expect_violation(SIM_V_STALE);
+	GIVES(cuCtxSetCurrent(ctx), CUDA_ERROR_INVALID_CONTEXT);
+	expect_violation(SIM_V_STALE);
+}
+
+static void the_stack_is_per_thread(void **state)
+{
+	CUcontext primary, a, b, got;
+
+	(void)state;
+	primary = boot("");
+	OK(cuCtxCreate(&a, NULL, 0, 0));
+	OK(cuCtxCreate(&b, NULL, 0, 0));
+	OK(cuCtxPopCurrent(&got));
+	assert_ptr_equal(got, b);
+	OK(cuCtxGetCurrent(&got));
+	assert_ptr_equal(got, a);
+	OK(cuCtxSetCurrent(b));
+	OK(cuCtxPopCurrent(&got));
+	assert_ptr_equal(got, b);
+	OK(cuCtxPopCurrent(&got));
+	assert_ptr_equal(got, primary);
+	GIVES(cuCtxPopCurrent(&got), CUDA_ERROR_INVALID_CONTEXT);
+	GIVES(cuCtxDestroy(primary), CUDA_ERROR_INVALID_CONTEXT);
+}
+
+static void a_broken_context_stays_broken(void **state)
+{
+	CUcontext ctx;
+	CUevent e;
+	CUdeviceptr p;
+
+	(void)state;
+	ctx = boot("");
+	e = new_event();
+	sim_set_sticky(ctx, CUDA_ERROR_ILLEGAL_ADDRESS);
+	GIVES(cuMemAlloc(&p, 4), CUDA_ERROR_ILLEGAL_ADDRESS);
+	GIVES(cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+	GIVES(cuEventQuery(e), CUDA_ERROR_ILLEGAL_ADDRESS);
+	GIVES(cuCtxRecordEvent(ctx, e), CUDA_ERROR_ILLEGAL_ADDRESS);
+	GIVES(cuMemFree(4096), CUDA_ERROR_ILLEGAL_ADDRESS);
+	sim_set_sticky(ctx, 0);
+	OK(cuMemAlloc(&p, 4));
+}
+
+/* ---- peers (semantics, 5.1) ------------------------------------------- */
+
+static CUresult fill_on(CUcontext ctx, const struct kernels *k, CUdeviceptr p)
+{
+	OK(cuCtxSetCurrent(ctx));
+	OK(fill(k, NULL, p, 7, 1));
+	return cuCtxSynchronize();
+}
+
+static void legacy_memory_needs_peer_access(void **state)
+{
+	CUcontext ctx0, ctx1;
+	struct kernels k1;
+	CUdeviceptr p, later;
+
+	(void)state;
+	ctx0 = boot("SIM_DEVICES=2");
+	p = new_legacy(4);
+	ctx1 = use_device(1);
+	load_kernels(&k1);
+	GIVES(cuCtxDisablePeerAccess(ctx0),
+	      CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+	OK(cuCtxEnablePeerAccess(ctx0, 0));
+	GIVES(cuCtxEnablePeerAccess(ctx0, 0),
+	      CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+	OK(cuCtxSetCurrent(ctx0));
+	later = new_legacy(4);
+	OK(fill_on(ctx1, &k1, p));
+	OK(fill_on(ctx1, &k1, later));
+	OK(cuCtxDisablePeerAccess(ctx0));
+	GIVES(fill_on(ctx1, &k1, p), CUDA_ERROR_ILLEGAL_ADDRESS);
+	expect_violation(SIM_V_ILLEGAL);
+}
+
+static void vmm_memory_needs_set_access(void **state)
+{
+	CUcontext ctx0, ctx1;
+	struct kernels k1;
+	CUdeviceptr p;
+
+	(void)state;
+	ctx0 = boot("SIM_DEVICES=2");
+	p = new_mapping(0, 2 * MIB);
+	ctx1 = use_device(1);
+	load_kernels(&k1);
+	OK(cuCtxEnablePeerAccess(ctx0, 0));
+	OK(grant(p, 2 * MIB, 1));
+	OK(fill_on(ctx1, &k1, p));
+	OK(cuMemUnmap(p, 2 * MIB));
+	p = new_mapping(0, 2 * MIB);
+	/* enabling peers does not cover mappings */
+	GIVES(fill_on(ctx1, &k1, p), CUDA_ERROR_ILLEGAL_ADDRESS);
+	expect_violation(SIM_V_ILLEGAL);
+}
+
+static void devices_may_be_no_peers(void **state)
+{
+	CUcontext ctx0;
+	CUdeviceptr p;
+	int can;
+
+	(void)state;
+	ctx0 = boot("SIM_DEVICES=2 SIM_PEER=0");
+	p = new_mapping(0, 2 * MIB);
+	use_device(1);
+	OK(cuDeviceCanAccessPeer(&can, 1, 0));
+	assert_int_equal(can, 0);
+	GIVES(cuCtxEnablePeerAccess(ctx0, 0),
+	      CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+	GIVES(grant(p, 2 * MIB, 1), CUDA_ERROR_INVALID_DEVICE);
+	boot("SIM_DEVICES=2 SIM_SET_ACCESS_PEER_FAILS=1");
+	p = new_mapping(0, 2 * MIB);
+	GIVES(grant(p, 2 * MIB, 1), CUDA_ERROR_INVALID_VALUE);
+}
+
+/* ---- green contexts --------------------------------------------------- */
+
+static CUgreenCtx new_green(void)
+{
+	CUdevResourceDesc desc;
+	CUdevResource resource;
+	CUgreenCtx green;
+
+	OK(cuDeviceGetDevResource(0, &resource, CU_DEV_RESOURCE_TYPE_SM));
+	OK(cuDevResourceGenerateDesc(&desc, &resource, 1));
+	OK(cuGreenCtxCreate(&green, desc, 0, CU_GREEN_CTX_DEFAULT_STREAM));
+	return green;
+}
+
+static void the_primary_marker_covers_green_contexts(void **state)
+{
+	struct kernels k;
+	CUgreenCtx green;
+	CUcontext ctx, of_stream;
+	CUstream s;
+	CUevent e;
+	CUdeviceptr p;
+
+	(void)state;
+	ctx = boot("");
+	load_kernels(&k);
+	p = new_legacy(4);
+	e = new_event();
+	green = new_green();
+	OK(cuGreenCtxStreamCreate(&s, green, CU_STREAM_NON_BLOCKING, 0));
+	OK(cuStreamGetCtx(s, &of_stream));
+	assert_ptr_equal(of_stream, ctx);
+	OK(slow_fill(&k, s, 20, p, 1, 1));
+	OK(cuCtxRecordEvent(ctx, e));
+	GIVES(cuEventQuery(e), CUDA_ERROR_NOT_READY);
+	OK(cuEventSynchronize(e));
+	OK(cuStreamQuery(s));
+	OK(cuGreenCtxDestroy(green));
+}
+
+#define CONTEXT_TEST(f) cmocka_unit_test_setup_teardown(f, NULL, clean)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CONTEXT_TEST(reset_takes_legacy_and_leaves_vmm),
+		CONTEXT_TEST(a_reset_context_has_a_new_id),
+		CONTEXT_TEST(the_last_release_ends_a_primary_context),
+		CONTEXT_TEST(destroy_takes_everything_along),
+		CONTEXT_TEST(the_stack_is_per_thread),
+		CONTEXT_TEST(a_broken_context_stays_broken),
+		CONTEXT_TEST(legacy_memory_needs_peer_access),
+		CONTEXT_TEST(vmm_memory_needs_set_access),
+		CONTEXT_TEST(devices_may_be_no_peers),
+		CONTEXT_TEST(the_primary_marker_covers_green_contexts),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
