@@ -121,6 +121,26 @@ static void drop_default_streams(struct sim_context *ctx)
 	ctx->legacy = NULL;
 }
 
+/*
+ * All work is seen, so no order is left to remember; streams that refer to
+ * one another would keep each other alive.
+ */
+static void forget_order(struct sim_context *ctx)
+{
+	struct sim_stream *stream, *next;
+
+	for (stream = ctx->streams; stream; stream = stream->next)
+		sim_stream_hold(stream);
+	for (stream = ctx->streams; stream; stream = stream->next) {
+		sim_vclock_clear(&stream->behind);
+		sim_vclock_clear(&stream->waits);
+	}
+	for (stream = ctx->streams; stream; stream = next) {
+		next = stream->next;
+		sim_stream_drop(stream);
+	}
+}
+
 static void forget_as_peer(struct sim_context *gone)
 {
 	struct sim_context *ctx;
@@ -152,6 +172,7 @@ void sim_context_end(struct sim_context *ctx)
 	for (child = contexts; child; child = child->next)
 		if (child->parent == ctx && child->alive)
 			sim_context_end(child);
+	forget_order(ctx);
 	sim_legacy_free_context(ctx);
 	sim_array_free_context(ctx);
 	sim_module_free_context(ctx);

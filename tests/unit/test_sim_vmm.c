@@ -287,12 +287,12 @@ static void books_alone_need_no_memory(void **state)
 	CUdeviceptr p;
 
 	(void)state;
-	boot("SIM_BACKING=none SIM_MEMORY=2T");
-	p = new_mapping(0, (size_t)1 << 40);
-	OK(cuMemsetD8(p, 1, (size_t)1 << 40));
+	boot("SIM_BACKING=none SIM_MEMORY=1T");
+	p = new_mapping(0, 256 * GIB);
+	OK(cuMemsetD8(p, 1, 256 * GIB));
 	OK(cuCtxSynchronize());
-	OK(cuMemUnmap(p, (size_t)1 << 40));
-	OK(cuMemAddressFree(p, (size_t)1 << 40));
+	OK(cuMemUnmap(p, 256 * GIB));
+	OK(cuMemAddressFree(p, 256 * GIB));
 }
 
 #define VMM_TEST(f) cmocka_unit_test_setup_teardown(f, fresh, balanced)
