@@ -20,6 +20,7 @@ static CUresult alloc_shut(CUdeviceptr *out, size_t size)
 static CUresult alloc_after(CUresult result, CUdeviceptr *out, size_t size)
 	__attribute__((cold, noinline));
 static CUresult free_shut(CUdeviceptr p) __attribute__((cold, noinline));
+static CUresult free_passed(CUdeviceptr p) __attribute__((noinline));
 
 VS_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 {
@@ -49,7 +50,7 @@ VS_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr p)
 	result = vs_pool_free(p);
 	if (vs_likely(result != VS_PASS))
 		return result;
-	return vs_seen(vs_real.cuMemFree_v2(p));
+	return free_passed(p);
 }
 
 /* vs_pool_alloc, unless this thread is in it already. */
@@ -118,6 +119,25 @@ static CUresult alloc_after(CUresult result, CUdeviceptr *out, size_t size)
 	return result;
 }
 
+/*
+ * A free that the pool did not take. The driver frees memory also where no
+ * context is current; the pool wants one.
+ */
+static CUresult free_passed(CUdeviceptr p)
+{
+	CUresult result = VS_PASS;
+	CUcontext current = NULL;
+	struct vs_span span;
+
+	if (vs_pool_is_inside(p) && vs_pool_find(p, &span) && span.base == p &&
+	    vs_real.cuCtxGetCurrent(&current) == CUDA_SUCCESS && !current &&
+	    vs_real.cuCtxPushCurrent_v2(span.ctx) == CUDA_SUCCESS) {
+		result = vs_pool_free(p);
+		vs_real.cuCtxPopCurrent_v2(&current);
+	}
+	return result != VS_PASS ? result : vs_seen(vs_real.cuMemFree_v2(p));
+}
+
 /* The gate is shut, or frees are traced. */
 static CUresult free_shut(CUdeviceptr p)
 {
@@ -128,7 +148,10 @@ static CUresult free_shut(CUdeviceptr p)
 			trace_free(p);
 		result = vs_pool_free(p);
 	}
-	return result != VS_PASS ? result : vs_seen(vs_real.cuMemFree_v2(p));
+	if (result != VS_PASS)
+		return result;
+	return vs_gate_is_open() ? free_passed(p)
+				 : vs_seen(vs_real.cuMemFree_v2(p));
 }
 
 VS_EXPORT CUresult CUDAAPI cuInit(unsigned int flags)

@@ -8,10 +8,11 @@
 #include "base/uthash_meta.h"
 #include "driver/real.h"
 
-/* An allocation that has it set. Its id is never used again. */
+/* What was set for an allocation. Its id is never used again. */
 struct mark {
-	CUdeviceptr base; /* key */
-	uint64_t id;	  /* of the span */
+	uint64_t id; /* of the span; key */
+	CUdeviceptr base;
+	bool is_sync;
 	UT_hash_handle hh;
 };
 
@@ -49,35 +50,28 @@ static struct mark *find(uint64_t id)
 	return m;
 }
 
-static bool add(const struct vs_span *span)
+static bool note(const struct vs_span *span, bool is_sync)
 {
 	struct mark *m = find(span->id);
 
-	if (m)
+	if (m) {
+		m->is_sync = is_sync;
 		return true;
+	}
 	if (HASH_COUNT(marks) >= purge_at)
 		purge();
 	m = vs_meta_alloc(sizeof(*m));
 	if (!m)
 		return false;
-	m->base = span->base;
 	m->id = span->id;
+	m->base = span->base;
+	m->is_sync = is_sync;
 	HASH_ADD(hh, marks, id, sizeof(m->id), m);
 	/* uthash leaves hh.tbl NULL when it had no memory */
 	if (m->hh.tbl)
 		return true;
 	vs_meta_free(m, sizeof(*m));
 	return false;
-}
-
-static void take_away(uint64_t id)
-{
-	struct mark *m = find(id);
-
-	if (!m)
-		return;
-	HASH_DEL(marks, m);
-	vs_meta_free(m, sizeof(*m));
 }
 
 /* Every synchronous copy of the context, not only those of one allocation. */
@@ -102,7 +96,7 @@ static CUresult sync_context(CUcontext ctx)
 CUresult vs_memops_set(const struct vs_span *span, bool is_sync)
 {
 	static _Atomic bool is_told;
-	bool is_added = true;
+	bool is_noted;
 	CUresult result;
 
 	if (is_sync) {
@@ -115,23 +109,22 @@ CUresult vs_memops_set(const struct vs_span *span, bool is_sync)
 				vs_real_error(result));
 	}
 	pthread_mutex_lock(&lock);
-	if (is_sync)
-		is_added = add(span);
-	else
-		take_away(span->id);
+	is_noted = note(span, is_sync);
 	atomic_store(&n_marks, (int)HASH_COUNT(marks));
 	pthread_mutex_unlock(&lock);
-	return is_added ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	return is_noted ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-uint64_t vs_memops_is_sync(const struct vs_span *span)
+bool vs_memops_get(const struct vs_span *span, uint64_t *value_out)
 {
-	bool is_sync;
+	struct mark *m;
 
 	if (atomic_load_explicit(&n_marks, memory_order_relaxed) == 0)
-		return 0;
+		return false;
 	pthread_mutex_lock(&lock);
-	is_sync = find(span->id) != NULL;
+	m = find(span->id);
+	if (m)
+		*value_out = m->is_sync;
 	pthread_mutex_unlock(&lock);
-	return is_sync;
+	return m != NULL;
 }

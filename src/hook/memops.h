@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * memops: which allocations have CU_POINTER_ATTRIBUTE_SYNC_MEMOPS set. The
- * driver refuses it for VMM memory, but offers the same for a whole context.
+ * memops: for which allocations the program has set or cleared
+ * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS. The driver refuses it for VMM memory, but
+ * offers the same for a whole context.
  */
 #ifndef VS_HOOK_MEMOPS_H
 #define VS_HOOK_MEMOPS_H
@@ -18,7 +19,7 @@
  * after its free: whoever sets this is about to register it with a NIC.
  */
 CUresult vs_memops_set(const struct vs_span *span, bool is_sync);
-/* 1 when it is set, else 0. */
-uint64_t vs_memops_is_sync(const struct vs_span *span);
+/* What the program has set; false when it has not: the driver's default. */
+bool vs_memops_get(const struct vs_span *span, uint64_t *value_out);
 
 #endif

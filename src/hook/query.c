@@ -22,72 +22,99 @@ static CUdeviceptr unknown_address(void)
 	return (CUdeviceptr)(uintptr_t)&unknown;
 }
 
-static uint64_t base(const struct vs_span *s)
+static bool base(const struct vs_span *s, uint64_t *out)
 {
-	return s->base;
+	*out = s->base;
+	return true;
 }
 
-static uint64_t size(const struct vs_span *s)
+static bool size(const struct vs_span *s, uint64_t *out)
 {
-	return s->size;
+	*out = s->size;
+	return true;
 }
 
-static uint64_t mapping_base(const struct vs_span *s)
+static bool mapping_base(const struct vs_span *s, uint64_t *out)
 {
-	return s->base & ~(BLOCK - 1);
+	*out = s->base & ~(BLOCK - 1);
+	return true;
 }
 
-static uint64_t mapping_size(const struct vs_span *s)
+static bool mapping_size(const struct vs_span *s, uint64_t *out)
 {
 	CUdeviceptr end = (s->base + s->size + BLOCK - 1) & ~(BLOCK - 1);
 
-	return end - mapping_base(s);
+	*out = end - (s->base & ~(BLOCK - 1));
+	return true;
 }
 
-static uint64_t context(const struct vs_span *s)
+static bool context(const struct vs_span *s, uint64_t *out)
 {
-	return (uintptr_t)s->ctx;
+	*out = (uintptr_t)s->ctx;
+	return true;
 }
 
-static uint64_t ordinal(const struct vs_span *s)
+static bool ordinal(const struct vs_span *s, uint64_t *out)
 {
-	return (uint64_t)s->device;
+	*out = (uint64_t)s->device;
+	return true;
 }
 
-static uint64_t id(const struct vs_span *s)
+static bool id(const struct vs_span *s, uint64_t *out)
 {
-	return ID_BASE | s->id;
+	*out = ID_BASE | s->id;
+	return true;
 }
 
-static uint64_t device_memory(const struct vs_span *s)
-{
-	(void)s;
-	return CU_MEMORYTYPE_DEVICE;
-}
-
-static uint64_t yes(const struct vs_span *s)
+static bool device_memory(const struct vs_span *s, uint64_t *out)
 {
 	(void)s;
-	return 1;
+	*out = CU_MEMORYTYPE_DEVICE;
+	return true;
 }
 
-static uint64_t no(const struct vs_span *s)
+static bool yes(const struct vs_span *s, uint64_t *out)
 {
 	(void)s;
-	return 0;
+	*out = 1;
+	return true;
 }
+
+static bool no(const struct vs_span *s, uint64_t *out)
+{
+	(void)s;
+	*out = 0;
+	return true;
+}
+
+#if CUDA_VERSION >= 12080
+/*
+ * cuMemAlloc memory says yes, also on a card that has no such hardware; where
+ * there is some, chunks are made for it and the driver knows best.
+ */
+static bool decompressible(const struct vs_span *s, uint64_t *out)
+{
+	int mask = 0;
+
+	*out = 1;
+	return vs_real.cuDeviceGetAttribute(
+		       &mask, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK,
+		       s->device) == CUDA_SUCCESS &&
+	       mask == 0;
+}
+#endif
 
 /*
- * What cuMemAlloc memory answers. Attributes without a row are the driver's
- * to answer, which says the same of both kinds of memory.
+ * What cuMemAlloc memory answers; false: what the driver says of the pool's
+ * is the same. So it is for attributes without a row.
  */
 static const struct answer {
 	unsigned char bytes; /* 0: no row */
-	uint64_t (*value)(const struct vs_span *s);
+	bool (*value)(const struct vs_span *s, uint64_t *value_out);
 } answers[] = {
 	[CU_POINTER_ATTRIBUTE_CONTEXT] = {8, context},
 	[CU_POINTER_ATTRIBUTE_MEMORY_TYPE] = {4, device_memory},
-	[CU_POINTER_ATTRIBUTE_SYNC_MEMOPS] = {4, vs_memops_is_sync},
+	[CU_POINTER_ATTRIBUTE_SYNC_MEMOPS] = {4, vs_memops_get},
 	[CU_POINTER_ATTRIBUTE_BUFFER_ID] = {8, id},
 	[CU_POINTER_ATTRIBUTE_IS_MANAGED] = {4, no},
 	[CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = {4, ordinal},
@@ -100,6 +127,9 @@ static const struct answer {
 	[CU_POINTER_ATTRIBUTE_MAPPING_SIZE] = {8, mapping_size},
 	[CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR] = {8, mapping_base},
 	[CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID] = {8, id},
+#if CUDA_VERSION >= 12080
+	[CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE] = {4, decompressible},
+#endif
 };
 
 static bool answer(void *data, CUpointer_attribute attribute,
@@ -111,9 +141,8 @@ static bool answer(void *data, CUpointer_attribute attribute,
 	if ((size_t)attribute >= sizeof(answers) / sizeof(answers[0]))
 		return false;
 	a = &answers[attribute];
-	if (a->bytes == 0)
+	if (a->bytes == 0 || !a->value(span, &value))
 		return false;
-	value = a->value(span);
 	if (a->bytes == 8)
 		*(uint64_t *)data = value;
 	else
@@ -150,6 +179,19 @@ VS_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data,
 		data, attribute, owner == FREE ? unknown_address() : p));
 }
 
+/* Of an unknown address the driver says that it may be the host's. */
+static CUresult get_unknown(unsigned int n, CUpointer_attribute *attributes,
+			    void **data, CUdeviceptr p)
+{
+	CUresult result = vs_seen(vs_real.cuPointerGetAttributes(
+		n, attributes, data, unknown_address()));
+
+	for (unsigned int i = 0; i < n && result == CUDA_SUCCESS; i++)
+		if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
+			*(CUdeviceptr *)data[i] = p;
+	return result;
+}
+
 static CUresult get_ours(unsigned int n, CUpointer_attribute *attributes,
 			 void **data, CUdeviceptr p, const struct vs_span *span)
 {
@@ -173,8 +215,9 @@ cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes,
 		owner = owner_of(p, &span);
 	if (owner == OURS && n && attributes && data)
 		return get_ours(n, attributes, data, p, &span);
-	return vs_seen(vs_real.cuPointerGetAttributes(
-		n, attributes, data, owner == FREE ? unknown_address() : p));
+	if (owner == FREE)
+		return get_unknown(n, attributes, data, p);
+	return vs_seen(vs_real.cuPointerGetAttributes(n, attributes, data, p));
 }
 
 VS_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value,
@@ -198,11 +241,14 @@ VS_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base_out,
 						   CUdeviceptr p)
 {
 	enum owner owner = FOREIGN;
+	CUcontext current = NULL;
 	struct vs_span span;
 
 	if (vs_enter(VS_API_cuMemGetAddressRange_v2))
 		owner = owner_of(p, &span);
-	if (owner != OURS)
+	/* without a context the driver has nothing but an error to say */
+	if (owner != OURS ||
+	    vs_real.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current)
 		return vs_seen(vs_real.cuMemGetAddressRange_v2(
 			base_out, size_out,
 			owner == FREE ? unknown_address() : p));
@@ -213,7 +259,7 @@ VS_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base_out,
 	return CUDA_SUCCESS;
 }
 
-/* These two tell VMM memory from other memory: for ours they must fail. */
+/* Succeeds for VMM memory only, and tells it from other memory. */
 VS_EXPORT CUresult CUDAAPI
 cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 {
@@ -224,35 +270,40 @@ cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 		handle, is_hidden ? &unknown : address));
 }
 
+/* Of cuMemAlloc memory the driver says success, and no access. */
 VS_EXPORT CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags,
 					  const CUmemLocation *location,
 					  CUdeviceptr p)
 {
-	bool is_hidden =
-		vs_enter(VS_API_cuMemGetAccess) && vs_pool_is_inside(p);
+	enum owner owner = FOREIGN;
+	struct vs_span span;
+	CUresult result;
 
-	return vs_seen(vs_real.cuMemGetAccess(
-		flags, location, is_hidden ? unknown_address() : p));
+	if (vs_enter(VS_API_cuMemGetAccess))
+		owner = owner_of(p, &span);
+	result = vs_seen(vs_real.cuMemGetAccess(
+		flags, location, owner == FREE ? unknown_address() : p));
+	if (result == CUDA_SUCCESS && owner == OURS)
+		*flags = 0;
+	return result;
 }
 
 /*
  * The handle stays with whoever asked for it, so the memory is not used for
- * anything else after its free.
+ * anything else after its free. Programs round to pages: the range may begin
+ * before the allocation and end behind it.
  */
 VS_EXPORT CUresult CUDAAPI cuMemGetHandleForAddressRange(
 	void *handle, CUdeviceptr p, size_t length, CUmemRangeHandleType type,
 	unsigned long long flags)
 {
-	enum owner owner = FOREIGN;
-	struct vs_span span;
-
-	if (vs_enter(VS_API_cuMemGetHandleForAddressRange))
-		owner = owner_of(p, &span);
-	if (owner == OURS)
+	if (vs_enter(VS_API_cuMemGetHandleForAddressRange) && length > 0 &&
+	    vs_pool_is_inside(p)) {
 		vs_pool_pin(p);
-	return vs_seen(vs_real.cuMemGetHandleForAddressRange(
-		handle, owner == FREE ? unknown_address() : p, length, type,
-		flags));
+		vs_pool_pin(p + length - 1);
+	}
+	return vs_seen(vs_real.cuMemGetHandleForAddressRange(handle, p, length,
+							     type, flags));
 }
 
 static uint64_t lesser(uint64_t a, uint64_t b)
