@@ -23,7 +23,6 @@
 static void collect(struct vs_pool *pool)
 {
 	vs_tcache_flush(pool, NULL);
-	vs_fence_record(&pool->fence);
 	vs_fence_poll(&pool->fence);
 	pthread_mutex_lock(&pool->lock);
 	vs_range_harvest(pool);
@@ -47,6 +46,7 @@ static uint64_t release(struct vs_pool *pool, uint64_t bytes, uint64_t before)
 
 static uint64_t trim_pool(struct vs_pool *pool)
 {
+	vs_fence_record(&pool->fence);
 	collect(pool);
 	return release(pool, UINT64_MAX, UINT64_MAX);
 }
@@ -61,14 +61,21 @@ uint64_t vs_pool_trim(void)
 	return released;
 }
 
-/* Trims; if that brings nothing, waits for pending memory and trims again. */
+/*
+ * Trims; if that brings nothing, waits for what was freed until now, marker by
+ * marker, and looks again.
+ */
 static uint64_t relieve_pool(struct vs_pool *pool)
 {
+	struct vs_fence *f = &pool->fence;
+	uint64_t tag = atomic_load(&f->epoch);
 	uint64_t released = trim_pool(pool);
 
-	while (released == 0 &&
-	       vs_fence_wait(&pool->fence, RELIEF_PATIENCE))
-		released = trim_pool(pool);
+	while (released == 0 && !vs_fence_is_complete(f, tag) &&
+	       vs_fence_wait(f, RELIEF_PATIENCE)) {
+		collect(pool);
+		released = release(pool, UINT64_MAX, UINT64_MAX);
+	}
 	if (released > 0)
 		vs_stat_add(&pool->stats, retries, 1);
 	return released;
@@ -105,8 +112,10 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	}
 	vs_range_harvest(pool);
 	pthread_mutex_unlock(&pool->lock);
-	if (now - pool->quiet_since >= age)
+	if (now - pool->quiet_since >= age) {
+		vs_fence_record(&pool->fence);
 		collect(pool);
+	}
 	pthread_mutex_lock(&pool->lock);
 	idle = pool->chunks.idle_bytes;
 	pthread_mutex_unlock(&pool->lock);
