@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -260,10 +261,24 @@ void sim_sys_protect(uint64_t addr, uint64_t size, bool read, bool write)
 		 (read ? PROT_READ : 0) | (write ? PROT_WRITE : 0));
 }
 
+/* One file for each chunk: the usual 1024 files are soon spent. */
+static bool raise_file_limit(void)
+{
+	struct rlimit limit;
+
+	if (errno != EMFILE || getrlimit(RLIMIT_NOFILE, &limit) ||
+	    limit.rlim_cur == limit.rlim_max)
+		return false;
+	limit.rlim_cur = limit.rlim_max;
+	return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
 int sim_sys_memfd(const char *name, uint64_t size)
 {
 	int fd = memfd_create(name, MFD_CLOEXEC);
 
+	if (fd < 0 && raise_file_limit())
+		fd = memfd_create(name, MFD_CLOEXEC);
 	if (fd >= 0 && ftruncate(fd, (off_t)size)) {
 		close(fd);
 		return -1;

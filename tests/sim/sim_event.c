@@ -9,6 +9,7 @@
 #include "sim_context.h"
 #include "sim_cost.h"
 #include "sim_handle.h"
+#include "sim_pool.h"
 #include "sim_work.h"
 
 #define KNOWN_FLAGS	(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | \
@@ -178,6 +179,7 @@ CUresult sim_cuEventSynchronize(CUevent hEvent)
 	ctx = event->ctx;
 	sim_vclock_merge(&clock, &event->clock);
 	sim_wait_clock(&clock);
+	sim_pool_synchronized(ctx->device);
 	return ctx->sticky;
 }
 

@@ -7,6 +7,7 @@
 #include "sim_capture.h"
 #include "sim_context.h"
 #include "sim_handle.h"
+#include "sim_pool.h"
 #include "sim_work.h"
 
 static uint64_t last_id;
@@ -245,6 +246,7 @@ CUresult sim_cuStreamSynchronize(CUstream hStream)
 	ctx = stream->ctx;
 	query_clock(stream, &clock);
 	sim_wait_clock(&clock);
+	sim_pool_synchronized(ctx->device);
 	return ctx->sticky;
 }
 
