@@ -363,6 +363,62 @@ static void road_fork(const char *arg)
 	serve_in_child();
 }
 
+static bool is_known(__typeof__(cuMemGetAddressRange_v2) *range, CUdeviceptr p)
+{
+	CUdeviceptr base;
+	size_t size;
+
+	return range(&base, &size, p) == CUDA_SUCCESS && base == p;
+}
+
+/*
+ * ARG: a library that holds the primary context without being seen. What this
+ * program releases is then not the last.
+ */
+static void road_retain(const char *arg)
+{
+	void *handle = roads_open(DRIVER, RTLD_NOW);
+	__typeof__(cuDevicePrimaryCtxRetain) *retain;
+	__typeof__(cuDevicePrimaryCtxRelease_v2) *release;
+	__typeof__(cuMemGetAddressRange_v2) *range;
+	__typeof__(cuMemAlloc_v2) *alloc;
+	__typeof__(cuCtxSetCurrent) *set;
+	CUresult (*hold)(bool is_wanted);
+	CUdeviceptr p;
+	CUcontext ctx;
+
+	roads_serve_from(handle);
+	*(void **)&retain = dlsym(handle, "cuDevicePrimaryCtxRetain");
+	*(void **)&release = dlsym(handle, "cuDevicePrimaryCtxRelease_v2");
+	*(void **)&range = dlsym(handle, "cuMemGetAddressRange_v2");
+	*(void **)&alloc = dlsym(handle, "cuMemAlloc_v2");
+	*(void **)&set = dlsym(handle, "cuCtxSetCurrent");
+	*(void **)&hold =
+		dlsym(roads_open(arg, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND),
+		      "roads_lib_hold");
+	roads_try("alloc", alloc(&p, 5 << 20));
+	/* the last release takes the memory with it */
+	roads_try("release", release(0));
+	printf("released: %d\n", is_known(range, p));
+	/* held by the library first, then used by the program */
+	roads_try("hold", hold(true));
+	roads_try("retain", retain(&ctx, 0));
+	roads_try("set", set(ctx));
+	printf("again: %d\n", is_known(range, p));
+	roads_try("alloc", alloc(&p, 5 << 20));
+	roads_try("release", release(0));
+	printf("held: %d\n", is_known(range, p));
+	roads_try("retain", retain(&ctx, 0));
+	roads_try("drop", hold(false));
+	printf("dropped: %d\n", is_known(range, p));
+	roads_try("release", release(0));
+	printf("released: %d\n", is_known(range, p));
+	roads_try("retain", retain(&ctx, 0));
+	roads_try("set", set(ctx));
+	printf("again: %d\n", is_known(range, p));
+	printf("blocks left: %d\n", roads_blocks() > 0);
+}
+
 /* A program without CUDA that looks up names. */
 static void road_quiet(const char *arg)
 {
@@ -419,6 +475,7 @@ static const struct {
 	{"threads", road_threads},
 	{"close", road_close},
 	{"fork", road_fork},
+	{"retain", road_retain},
 	{"quiet", road_quiet},
 	{"chain", road_chain},
 };

@@ -5,6 +5,7 @@
 #include "roads.h"
 
 void roads_lib_serve(void);
+CUresult roads_lib_hold(bool is_wanted);
 
 void roads_lib_serve(void)
 {
@@ -15,4 +16,13 @@ void roads_lib_serve(void)
 	};
 
 	roads_serve(&bound);
+}
+
+/* Retains the primary context of device 0, or releases it. */
+CUresult roads_lib_hold(bool is_wanted)
+{
+	CUcontext ctx;
+
+	return is_wanted ? cuDevicePrimaryCtxRetain(&ctx, 0)
+			 : cuDevicePrimaryCtxRelease(0);
 }
