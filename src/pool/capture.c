@@ -8,7 +8,10 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "driver/real.h"
+#include "driver/vmm.h"
 #include "pool/fence.h"
+#include "pool/pool.h"
 
 /* A capture's origin stream. A per-thread stream has one name in all threads. */
 struct capture {
@@ -16,6 +19,8 @@ struct capture {
 	CUstream stream;
 	long thread; /* of a per-thread stream, else 0 */
 };
+
+#define BARRIER_SIZE 512
 
 static pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -33,8 +38,62 @@ static struct capture name_of(CUstream stream, bool is_per_thread)
 	return c;
 }
 
+/* Makes the current context's block for vs_capture_barrier, once. */
+static void prepare_barrier(void)
+{
+	CUcontext current = NULL;
+	CUstreamCaptureMode saved;
+	CUdeviceptr block, none = 0;
+	struct vs_ctx *ctx;
+
+	if (vs_pool_count() == 0)
+		return;
+	vs_real.cuCtxGetCurrent(&current);
+	ctx = current ? vs_ctx_peek(current) : NULL;
+	if (!ctx || atomic_load(&ctx->barrier))
+		return;
+	vs_vmm_relax(&saved);
+	if (vs_real.cuMemAlloc_v2(&block, BARRIER_SIZE) == CUDA_SUCCESS &&
+	    !atomic_compare_exchange_strong(&ctx->barrier, &none, block))
+		vs_real.cuMemFree_v2(block);
+	vs_vmm_unrelax(saved);
+}
+
+/* In the current context, which is `ctx`. */
+static bool renew_barrier(struct vs_ctx *ctx)
+{
+	CUdeviceptr block = atomic_exchange(&ctx->barrier, 0);
+	CUstreamCaptureMode saved;
+	bool is_done;
+
+	if (!block)
+		return false;
+	vs_vmm_relax(&saved);
+	is_done = vs_real.cuMemFree_v2(block) == CUDA_SUCCESS;
+	if (vs_real.cuMemAlloc_v2(&block, BARRIER_SIZE) == CUDA_SUCCESS)
+		atomic_store(&ctx->barrier, block);
+	vs_vmm_unrelax(saved);
+	return is_done;
+}
+
+bool vs_capture_barrier(struct vs_ctx *ctx)
+{
+	CUcontext current = NULL, popped;
+	bool is_done;
+
+	vs_real.cuCtxGetCurrent(&current);
+	if (current == ctx->handle)
+		return renew_barrier(ctx);
+	if (vs_real.cuCtxPushCurrent_v2(ctx->handle) != CUDA_SUCCESS)
+		return false;
+	is_done = renew_barrier(ctx);
+	vs_real.cuCtxPopCurrent_v2(&popped);
+	return is_done;
+}
+
 void vs_capture_before_begin(void)
 {
+	prepare_barrier();
 	pthread_rwlock_wrlock(&gate);
 }
 

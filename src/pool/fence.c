@@ -293,6 +293,30 @@ bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns)
 	return true;
 }
 
+bool vs_fence_barrier(struct vs_fence *f)
+{
+	struct vs_ctx *contexts[MAX_CONTEXTS];
+	uint64_t epoch;
+	int n;
+
+	if (vs_capture_count() == 0 || atomic_load(&f->is_broken))
+		return false;
+	epoch = atomic_fetch_add(&f->epoch, 1);
+	atomic_thread_fence(memory_order_seq_cst);
+	n = vs_ctx_list(atomic_load(f->reach), contexts, MAX_CONTEXTS);
+	if (n > MAX_CONTEXTS)
+		return false;
+	vs_stat_add(f->stats, waits, 1);
+	for (int i = 0; i < n; i++) {
+		if (!vs_capture_barrier(contexts[i]))
+			return false;
+	}
+	pthread_mutex_lock(&f->lock);
+	completed(f, epoch);
+	pthread_mutex_unlock(&f->lock);
+	return true;
+}
+
 /* Takes the events of `ctx` out of a list and destroys them. */
 static void drop_events(struct vs_event **link, struct vs_ctx *ctx)
 {

@@ -105,6 +105,13 @@ bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns);
 /* Records if `tag` has no marker yet and waits until it is done. */
 bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns);
 
+/*
+ * While a capture is open, where no marker can be recorded: waits for all work
+ * as the driver's own cuMemFree does. For need only. False if a capture is not
+ * what stands in the way, or a context has no means for it.
+ */
+bool vs_fence_barrier(struct vs_fence *f);
+
 /* Drops the events of a context that is idle and about to die. */
 void vs_fence_forget(struct vs_fence *f, struct vs_ctx *ctx);
 

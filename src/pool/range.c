@@ -123,6 +123,19 @@ static bool should_wait(struct vs_pool *pool)
 	return pool->pending_bytes > limit;
 }
 
+/*
+ * A capture keeps markers from being recorded; when as much is pending as the
+ * program ever had live, waits as the driver's own frees would have.
+ */
+static bool wait_in_capture(struct vs_pool *pool)
+{
+	if (vs_capture_count() == 0 ||
+	    vs_stat_get(&pool->stats, pending) <
+		    vs_stat_get(&pool->stats, live_high) + VS_FLOOR)
+		return false;
+	return vs_fence_barrier(&pool->fence);
+}
+
 static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
 		      uint64_t span, enum vs_grow_how how,
 		      struct vs_range **range_out, CUresult *result_out)
@@ -155,7 +168,9 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		pthread_mutex_lock(&pool->lock);
 		is_worth = should_wait(pool);
 		pthread_mutex_unlock(&pool->lock);
-		if (!is_worth || !vs_fence_wait(&pool->fence, THRIFT_PATIENCE))
+		if (!is_worth ||
+		    (!vs_fence_wait(&pool->fence, THRIFT_PATIENCE) &&
+		     !wait_in_capture(pool)))
 			break;
 		*range_out = take_locked(pool, kind, span);
 		if (*range_out)
@@ -176,6 +191,7 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 static CUresult climb(struct vs_pool *pool, enum vs_heap_kind kind,
 		      uint64_t span, struct vs_range **range_out)
 {
+	bool may_bar = true; /* once: it may be true for ever */
 	CUresult r;
 
 	if (grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r)) {
@@ -192,8 +208,11 @@ static CUresult climb(struct vs_pool *pool, enum vs_heap_kind kind,
 			vs_stat_add(&pool->stats, oom_wait, 1);
 			return r;
 		}
-		if (!vs_fence_wait(&pool->fence, NEED_PATIENCE))
+		if (vs_fence_wait(&pool->fence, NEED_PATIENCE))
+			continue;
+		if (!may_bar || !vs_fence_barrier(&pool->fence))
 			break;
+		may_bar = false;
 	}
 	/* idle chunks too small or too scattered for one request */
 	pthread_mutex_lock(&pool->grow);

@@ -54,6 +54,7 @@ struct vs_pool {
 	uint64_t pending_bytes;	      /* of that list */
 	uint64_t now;		      /* clock, ns, as of the last tick */
 	uint64_t seen_allocs, quiet_since; /* decay's; count, clock */
+	unsigned n_quiet_looks;		   /* decay's, since quiet_since */
 	uint64_t unmarked_bytes;      /* of them, freed in the current epoch */
 	uint64_t unmarked_tag;	      /* that epoch */
 	uint64_t live_bytes, live_spans; /* asked for, given; ranges only */

@@ -109,10 +109,13 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	if (allocs != pool->seen_allocs) {
 		pool->seen_allocs = allocs;
 		pool->quiet_since = now;
+		pool->n_quiet_looks = 0;
 	}
 	vs_range_harvest(pool);
 	pthread_mutex_unlock(&pool->lock);
-	if (now - pool->quiet_since >= age) {
+	/* a few looks: the first marks, a later one finds it complete */
+	if (now - pool->quiet_since >= age && pool->n_quiet_looks < 4) {
+		pool->n_quiet_looks++;
 		vs_fence_record(&pool->fence);
 		collect(pool);
 	}
