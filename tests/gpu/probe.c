@@ -4,11 +4,30 @@
  */
 #include <dlfcn.h>
 #include <stdio.h>
+#include <string.h>
 
 static int none(const char *why)
 {
 	printf("%s\n", why);
 	return 77;
+}
+
+/* The first word of a line that is digits and dots: "580.95.05". */
+static void print_module_version(void)
+{
+	FILE *f = fopen("/proc/driver/nvidia/version", "r");
+	char line[256], *word, *rest = NULL;
+
+	if (!f)
+		return;
+	if (fgets(line, sizeof(line), f)) {
+		word = strtok_r(line, " ", &rest);
+		while (word && word[strspn(word, "0123456789.")])
+			word = strtok_r(NULL, " ", &rest);
+		if (word)
+			printf(", driver %s", word);
+	}
+	fclose(f);
 }
 
 int main(void)
@@ -35,15 +54,7 @@ int main(void)
 	version(&v);
 	name(text, sizeof(text), 0);
 	printf("%d x %s, CUDA %d.%d", n, text, v / 1000, v % 1000 / 10);
-	/* the kernel module's own version */
-	FILE *f = fopen("/proc/driver/nvidia/version", "r");
-
-	if (f && fgets(text, sizeof(text), f)) {
-		char driver[64];
-
-		if (sscanf(text, "%*[^0-9]%63[0-9.]", driver) == 1)
-			printf(", driver %s", driver);
-	}
+	print_module_version();
 	printf("\n");
 	return 0;
 }
