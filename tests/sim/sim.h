@@ -71,16 +71,22 @@ enum sim_violation {
 	SIM_V_HANDOUT,
 	/* handed out twice: overlaps another announced live range */
 	SIM_V_OVERLAP,
-	/* free, unmap or release of something that is not there */
-	SIM_V_BAD_FREE,
 	/* a handle was used after it was destroyed */
 	SIM_V_STALE,
-	/* any other broken rule (granularity, partial unmap, ...) */
+	/* any broken rule of VMM (granularity, partial unmap, unknown handle,
+	 * ...), or sim_note_free() of what was not announced */
 	SIM_V_RULE,
+	/* a free of something that is not there: an ordinary mistake of a
+	 * program, which the driver answers with a code; it is counted, but
+	 * not among all, not printed, and never aborts */
+	SIM_V_BAD_FREE,
 	SIM_V_KINDS
 };
 
-/* Violations since load or sim_violations_clear(): all, or of one kind. */
+/*
+ * Violations since load or sim_violations_clear(): all (but SIM_V_BAD_FREE),
+ * or of one kind.
+ */
 unsigned long sim_violations(void);
 unsigned long sim_violations_of(enum sim_violation kind);
 void sim_violations_clear(void);

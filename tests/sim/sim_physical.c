@@ -185,9 +185,8 @@ CUresult sim_cuMemRelease(CUmemGenericAllocationHandle handle)
 	struct sim_physical *p = sim_handle_peek(SIM_PHYSICAL, handle);
 
 	if (!p) {
-		sim_violation(SIM_V_BAD_FREE,
-			      "cuMemRelease of the unknown handle %#llx",
-			      handle);
+		sim_violation(SIM_V_RULE, "cuMemRelease of the unknown handle "
+			      "%#llx", handle);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	if (p->handle_refs == 1 && !p->n_mappings)

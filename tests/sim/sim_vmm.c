@@ -128,9 +128,8 @@ CUresult sim_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	struct sim_reservation *r = sim_vmm_find_reservation(ptr);
 
 	if (!r || r->range.start != ptr || r->range.size != size) {
-		sim_violation(SIM_V_BAD_FREE,
-			      "cuMemAddressFree of %#llx+%#zx, which is no "
-			      "whole reservation", ptr, size);
+		sim_violation(SIM_V_RULE, "cuMemAddressFree of %#llx+%#zx, "
+			      "which is no whole reservation", ptr, size);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	if (sim_range_overlap(&mappings, ptr, size)) {
@@ -227,7 +226,7 @@ CUresult sim_cuMemUnmap(CUdeviceptr ptr, size_t size)
 	struct sim_range *r;
 
 	if (!n) {
-		sim_violation(SIM_V_BAD_FREE, "cuMemUnmap of %#llx+%#zx, which "
+		sim_violation(SIM_V_RULE, "cuMemUnmap of %#llx+%#zx, which "
 			      "is not whole mappings", ptr, size);
 		return CUDA_ERROR_INVALID_VALUE;
 	}

@@ -282,7 +282,7 @@ static void overlaps_are_reported(void **state)
 	expect_violation(SIM_V_OVERLAP);
 	sim_note_alloc(0x11000, 0x100);
 	sim_note_free(0x10800);
-	expect_violation(SIM_V_BAD_FREE);
+	expect_violation(SIM_V_RULE);
 	sim_note_free(0x11000);
 	sim_note_free(0x10000);
 	sim_note_free(0);

@@ -101,13 +101,13 @@ static void address_free_wants_the_reservation(void **state)
 
 	(void)state;
 	GIVES(cuMemAddressFree(p, 4 * MIB), CUDA_ERROR_INVALID_VALUE);
-	expect_violation(SIM_V_BAD_FREE);
+	expect_violation(SIM_V_RULE);
 	GIVES(cuMemAddressFree(p + 2 * MIB, 6 * MIB),
 	      CUDA_ERROR_INVALID_VALUE);
-	expect_violation(SIM_V_BAD_FREE);
+	expect_violation(SIM_V_RULE);
 	OK(cuMemAddressFree(p, 8 * MIB));
 	GIVES(cuMemAddressFree(p, 8 * MIB), CUDA_ERROR_INVALID_VALUE);
-	expect_violation(SIM_V_BAD_FREE);
+	expect_violation(SIM_V_RULE);
 }
 
 static void address_free_wants_it_unmapped(void **state)
@@ -160,14 +160,14 @@ static void unmap_wants_whole_mappings(void **state)
 	OK(cuMemMap(p, 4 * MIB, 0, a, 0));
 	OK(cuMemMap(p + 4 * MIB, 4 * MIB, 0, b, 0));
 	GIVES(cuMemUnmap(p, 2 * MIB), CUDA_ERROR_INVALID_VALUE);
-	expect_violation(SIM_V_BAD_FREE);
+	expect_violation(SIM_V_RULE);
 	GIVES(cuMemUnmap(p + 2 * MIB, 6 * MIB), CUDA_ERROR_INVALID_VALUE);
-	expect_violation(SIM_V_BAD_FREE);
+	expect_violation(SIM_V_RULE);
 	GIVES(cuMemUnmap(p, 12 * MIB), CUDA_ERROR_INVALID_VALUE);
-	expect_violation(SIM_V_BAD_FREE);
+	expect_violation(SIM_V_RULE);
 	OK(cuMemUnmap(p, 8 * MIB));
 	GIVES(cuMemUnmap(p, 8 * MIB), CUDA_ERROR_INVALID_VALUE);
-	expect_violation(SIM_V_BAD_FREE);
+	expect_violation(SIM_V_RULE);
 	OK(cuMemRelease(a));
 	OK(cuMemRelease(b));
 	OK(cuMemAddressFree(p, 16 * MIB));
@@ -224,7 +224,7 @@ static void memory_lives_as_long_as_anything_refers(void **state)
 	OK(cuMemRelease(h));
 	assert_int_equal(books().physical, 2 * MIB);
 	GIVES(cuMemRelease(h), CUDA_ERROR_INVALID_VALUE);
-	expect_violation(SIM_V_BAD_FREE);
+	expect_violation(SIM_V_RULE);
 	OK(cuMemRetainAllocationHandle(&again, (void *)(p + 5)));
 	OK(cuMemUnmap(p, 2 * MIB));
 	assert_int_equal(books().physical, 2 * MIB);
