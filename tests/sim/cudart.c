@@ -8,8 +8,8 @@
 
 #include "sim_client.h"
 
-#define PTR(p)	((CUdeviceptr)(uintptr_t)(p))
-#define DRIVER	cudart_driver
+#define PTR(p) ((CUdeviceptr)(uintptr_t)(p))
+#define DRIVER cudart_driver
 
 /*
  * SIM_CUDART_NOTES=1: announce every allocation to the judge, for programs
@@ -59,8 +59,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attr,
 	cudaError_t error = cudart_load();
 
 	return error ? error
-		     : cudart_code(DRIVER.cuDeviceGetAttribute(value,
-					(CUdevice_attribute)attr, device));
+		     : cudart_code(DRIVER.cuDeviceGetAttribute(
+			       value, (CUdevice_attribute)attr, device));
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int *canAccessPeer, int device,
@@ -69,8 +69,8 @@ cudaError_t cudaDeviceCanAccessPeer(int *canAccessPeer, int device,
 	cudaError_t error = cudart_load();
 
 	return error ? error
-		     : cudart_code(DRIVER.cuDeviceCanAccessPeer(canAccessPeer,
-							device, peerDevice));
+		     : cudart_code(DRIVER.cuDeviceCanAccessPeer(
+			       canAccessPeer, device, peerDevice));
 }
 
 cudaError_t cudaDeviceEnablePeerAccess(int peerDevice, unsigned int flags)
@@ -93,8 +93,7 @@ cudaError_t cudaDeviceDisablePeerAccess(int peerDevice)
 	if (error)
 		return error;
 	error = cudart_primary(peerDevice, &peer);
-	return error ? error
-		     : cudart_code(DRIVER.cuCtxDisablePeerAccess(peer));
+	return error ? error : cudart_code(DRIVER.cuCtxDisablePeerAccess(peer));
 }
 
 cudaError_t cudaDeviceSynchronize(void)
@@ -143,14 +142,22 @@ const char *cudaGetErrorName(cudaError_t error)
 	const char *name = NULL;
 
 	switch ((int)error) {
-	case cudaSuccess: return "cudaSuccess";
-	case cudaErrorInvalidValue: return "cudaErrorInvalidValue";
-	case cudaErrorMemoryAllocation: return "cudaErrorMemoryAllocation";
-	case cudaErrorNotReady: return "cudaErrorNotReady";
-	case cudaErrorIllegalAddress: return "cudaErrorIllegalAddress";
-	case cudaErrorInsufficientDriver: return "cudaErrorInsufficientDriver";
-	case cudaErrorStubLibrary: return "cudaErrorStubLibrary";
-	default: break;
+	case cudaSuccess:
+		return "cudaSuccess";
+	case cudaErrorInvalidValue:
+		return "cudaErrorInvalidValue";
+	case cudaErrorMemoryAllocation:
+		return "cudaErrorMemoryAllocation";
+	case cudaErrorNotReady:
+		return "cudaErrorNotReady";
+	case cudaErrorIllegalAddress:
+		return "cudaErrorIllegalAddress";
+	case cudaErrorInsufficientDriver:
+		return "cudaErrorInsufficientDriver";
+	case cudaErrorStubLibrary:
+		return "cudaErrorStubLibrary";
+	default:
+		break;
 	}
 	if (DRIVER.cuGetErrorName)
 		DRIVER.cuGetErrorName((CUresult)error, &name);
@@ -209,8 +216,8 @@ cudaError_t cudaMallocPitch(void **devPtr, size_t *pitch, size_t width,
 	*pitch = 0;
 	if (!width || !height)
 		return cudaSuccess;
-	error = cudart_code(DRIVER.cuMemAllocPitch_v2(&p, pitch, width,
-						      height, 4));
+	error = cudart_code(
+		DRIVER.cuMemAllocPitch_v2(&p, pitch, width, height, 4));
 	if (error)
 		return error;
 	*devPtr = (void *)(uintptr_t)p;
@@ -329,14 +336,14 @@ cudaError_t cudaMemcpy(void *dst, const void *src, size_t count,
 		memmove(dst, src, count);
 		return cudaSuccess;
 	case cudaMemcpyHostToDevice:
-		return cudart_code(DRIVER.cuMemcpyHtoD_v2(PTR(dst), src,
-							  count));
+		return cudart_code(
+			DRIVER.cuMemcpyHtoD_v2(PTR(dst), src, count));
 	case cudaMemcpyDeviceToHost:
-		return cudart_code(DRIVER.cuMemcpyDtoH_v2(dst, PTR(src),
-							  count));
+		return cudart_code(
+			DRIVER.cuMemcpyDtoH_v2(dst, PTR(src), count));
 	case cudaMemcpyDeviceToDevice:
-		return cudart_code(DRIVER.cuMemcpyDtoD_v2(PTR(dst), PTR(src),
-							  count));
+		return cudart_code(
+			DRIVER.cuMemcpyDtoD_v2(PTR(dst), PTR(src), count));
 	case cudaMemcpyDefault:
 		return cudart_code(DRIVER.cuMemcpy(PTR(dst), PTR(src), count));
 	default:
@@ -354,13 +361,13 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count,
 	switch (kind) {
 	case cudaMemcpyHostToDevice:
 		return cudart_code(DRIVER.cuMemcpyHtoDAsync_v2(PTR(dst), src,
-							count, stream));
+							       count, stream));
 	case cudaMemcpyDeviceToHost:
 		return cudart_code(DRIVER.cuMemcpyDtoHAsync_v2(dst, PTR(src),
-							count, stream));
+							       count, stream));
 	case cudaMemcpyDeviceToDevice:
-		return cudart_code(DRIVER.cuMemcpyDtoDAsync_v2(PTR(dst),
-						PTR(src), count, stream));
+		return cudart_code(DRIVER.cuMemcpyDtoDAsync_v2(
+			PTR(dst), PTR(src), count, stream));
 	case cudaMemcpyHostToHost:
 	case cudaMemcpyDefault:
 		return cudart_code(DRIVER.cuMemcpyAsync(PTR(dst), PTR(src),
@@ -377,10 +384,13 @@ cudaError_t cudaMemcpy2D(void *dst, size_t dpitch, const void *src,
 	cudaError_t error = cudart_enter();
 	CUDA_MEMCPY2D copy = {
 		.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-		.srcDevice = PTR(src), .srcPitch = spitch,
+		.srcDevice = PTR(src),
+		.srcPitch = spitch,
 		.dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-		.dstDevice = PTR(dst), .dstPitch = dpitch,
-		.WidthInBytes = width, .Height = height,
+		.dstDevice = PTR(dst),
+		.dstPitch = dpitch,
+		.WidthInBytes = width,
+		.Height = height,
 	};
 
 	if (error)
@@ -401,8 +411,8 @@ cudaError_t cudaMemcpyPeer(void *dst, int dstDevice, const void *src,
 	if (!error)
 		error = cudart_primary(srcDevice, &src_ctx);
 	return error ? error
-		     : cudart_code(DRIVER.cuMemcpyPeer(PTR(dst), dst_ctx,
-						PTR(src), src_ctx, count));
+		     : cudart_code(DRIVER.cuMemcpyPeer(
+			       PTR(dst), dst_ctx, PTR(src), src_ctx, count));
 }
 
 cudaError_t cudaMemset(void *devPtr, int value, size_t count)
@@ -410,8 +420,8 @@ cudaError_t cudaMemset(void *devPtr, int value, size_t count)
 	cudaError_t error = cudart_enter();
 
 	return error ? error
-		     : cudart_code(DRIVER.cuMemsetD8_v2(PTR(devPtr),
-						(unsigned char)value, count));
+		     : cudart_code(DRIVER.cuMemsetD8_v2(
+			       PTR(devPtr), (unsigned char)value, count));
 }
 
 cudaError_t cudaMemsetAsync(void *devPtr, int value, size_t count,
@@ -421,7 +431,8 @@ cudaError_t cudaMemsetAsync(void *devPtr, int value, size_t count,
 
 	return error ? error
 		     : cudart_code(DRIVER.cuMemsetD8Async(PTR(devPtr),
-				(unsigned char)value, count, stream));
+							  (unsigned char)value,
+							  count, stream));
 }
 
 cudaError_t cudaMemset2D(void *devPtr, size_t pitch, int value, size_t width,
@@ -431,7 +442,8 @@ cudaError_t cudaMemset2D(void *devPtr, size_t pitch, int value, size_t width,
 
 	return error ? error
 		     : cudart_code(DRIVER.cuMemsetD2D8_v2(PTR(devPtr), pitch,
-				(unsigned char)value, width, height));
+							  (unsigned char)value,
+							  width, height));
 }
 
 /* ---- pointers and processes ------------------------------------------- */
@@ -450,21 +462,21 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes,
 	CUdeviceptr device_pointer = 0;
 	void *host_pointer = NULL;
 	int device = -1;
-	void *data[] = { &type, &device, &managed, &device_pointer,
-			 &host_pointer };
+	void *data[] = {&type, &device, &managed, &device_pointer,
+			&host_pointer};
 	cudaError_t error = cudart_enter();
 
 	if (error)
 		return error;
 	if (!attributes)
 		return cudart_note(cudaErrorInvalidValue);
-	error = cudart_code(DRIVER.cuPointerGetAttributes(5, asked, data,
-							  PTR(ptr)));
+	error = cudart_code(
+		DRIVER.cuPointerGetAttributes(5, asked, data, PTR(ptr)));
 	if (error)
 		return error;
 	memset(attributes, 0, sizeof(*attributes));
-	attributes->type = managed & 1 ? cudaMemoryTypeManaged
-				       : (enum cudaMemoryType)type;
+	attributes->type =
+		managed & 1 ? cudaMemoryTypeManaged : (enum cudaMemoryType)type;
 	attributes->device = device;
 	attributes->devicePointer = (void *)(uintptr_t)device_pointer;
 	attributes->hostPointer = type ? host_pointer : (void *)(uintptr_t)ptr;
@@ -477,7 +489,7 @@ cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *devPtr)
 
 	return error ? error
 		     : cudart_code(DRIVER.cuIpcGetMemHandle(
-				(CUipcMemHandle *)handle, PTR(devPtr)));
+			       (CUipcMemHandle *)handle, PTR(devPtr)));
 }
 
 cudaError_t cudaIpcOpenMemHandle(void **devPtr, cudaIpcMemHandle_t handle,
@@ -507,10 +519,10 @@ cudaError_t cudaIpcCloseMemHandle(void *devPtr)
 
 /* ---- driver entry points ---------------------------------------------- */
 
-cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol,
-			void **funcPtr, unsigned int cudaVersion,
-			unsigned long long flags,
-			enum cudaDriverEntryPointQueryResult *driverStatus)
+cudaError_t cudaGetDriverEntryPointByVersion(
+	const char *symbol, void **funcPtr, unsigned int cudaVersion,
+	unsigned long long flags,
+	enum cudaDriverEntryPointQueryResult *driverStatus)
 {
 	cudaError_t error = cudart_load();
 	CUdriverProcAddressQueryResult status;
@@ -524,7 +536,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol,
 	return error;
 }
 
-cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **funcPtr,
+cudaError_t
+cudaGetDriverEntryPoint(const char *symbol, void **funcPtr,
 			unsigned long long flags,
 			enum cudaDriverEntryPointQueryResult *driverStatus)
 {
@@ -533,7 +546,6 @@ cudaError_t cudaGetDriverEntryPoint(const char *symbol, void **funcPtr,
 	/* An older driver refuses to be asked for newer functions. */
 	if (cudaDriverGetVersion(&driver) == cudaSuccess && driver < version)
 		version = driver;
-	return cudaGetDriverEntryPointByVersion(symbol, funcPtr,
-						(unsigned int)version, flags,
-						driverStatus);
+	return cudaGetDriverEntryPointByVersion(
+		symbol, funcPtr, (unsigned int)version, flags, driverStatus);
 }

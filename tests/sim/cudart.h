@@ -13,7 +13,7 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-#define CUDART_MAX_DEVICES	64
+#define CUDART_MAX_DEVICES 64
 
 struct cudart_driver {
 #define CUDART_NEEDS(symbol, base, version) __typeof__(symbol) *symbol;

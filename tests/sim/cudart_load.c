@@ -13,15 +13,15 @@ static const struct {
 	int version;
 	size_t at;
 } needs[] = {
-#define CUDART_NEEDS(symbol, base, version) \
-	{ base, version, offsetof(struct cudart_driver, symbol) },
+#define CUDART_NEEDS(symbol, base, version)                                    \
+	{base, version, offsetof(struct cudart_driver, symbol)},
 #include "cudart.def"
 #undef CUDART_NEEDS
 };
 
 struct device {
-	CUcontext primary;		/* NULL: not retained */
-	unsigned generation;		/* counts resets */
+	CUcontext primary;   /* NULL: not retained */
+	unsigned generation; /* counts resets */
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -32,7 +32,7 @@ static cudaError_t load_error;
 static __thread struct {
 	int device;
 	unsigned generation;
-	int is_bound;			/* to its device's primary context */
+	int is_bound; /* to its device's primary context */
 	cudaError_t last;
 } thread;
 
@@ -60,8 +60,8 @@ static void *ask(const char *base, int version)
 	void *per_thread, *f;
 
 	cudart_driver.get_proc(base, &per_thread, version,
-			CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM,
-			&status);
+			       CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM,
+			       &status);
 	if (cudart_driver.get_proc(base, &f, version, 0, &status) !=
 	    CUDA_SUCCESS)
 		return NULL;

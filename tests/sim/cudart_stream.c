@@ -2,10 +2,9 @@
 /* The runtime's streams, events, captures and graphs. */
 #include "cudart.h"
 
-#define DRIVER	cudart_driver
+#define DRIVER cudart_driver
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *pStream,
-				      unsigned int flags)
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *pStream, unsigned int flags)
 {
 	cudaError_t error = cudart_enter();
 
@@ -45,8 +44,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
 	cudaError_t error = cudart_enter();
 
 	return error ? error
-		     : cudart_code(DRIVER.cuStreamWaitEvent(stream, event,
-							    flags));
+		     : cudart_code(
+			       DRIVER.cuStreamWaitEvent(stream, event, flags));
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
@@ -55,8 +54,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
 	cudaError_t error = cudart_enter();
 
 	return error ? error
-		     : cudart_code(DRIVER.cuStreamBeginCapture_v2(stream,
-						(CUstreamCaptureMode)mode));
+		     : cudart_code(DRIVER.cuStreamBeginCapture_v2(
+			       stream, (CUstreamCaptureMode)mode));
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *pGraph)
@@ -73,18 +72,19 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream,
 	cudaError_t error = cudart_enter();
 
 	return error ? error
-		     : cudart_code(DRIVER.cuStreamIsCapturing(stream,
-				(CUstreamCaptureStatus *)pCaptureStatus));
+		     : cudart_code(DRIVER.cuStreamIsCapturing(
+			       stream,
+			       (CUstreamCaptureStatus *)pCaptureStatus));
 }
 
-cudaError_t cudaThreadExchangeStreamCaptureMode(
-				enum cudaStreamCaptureMode *mode)
+cudaError_t
+cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *mode)
 {
 	cudaError_t error = cudart_enter();
 
 	return error ? error
 		     : cudart_code(DRIVER.cuThreadExchangeStreamCaptureMode(
-					(CUstreamCaptureMode *)mode));
+			       (CUstreamCaptureMode *)mode));
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
@@ -127,14 +127,14 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
 	return error ? error : cudart_code(DRIVER.cuEventDestroy_v2(event));
 }
 
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t *pGraphExec,
-				 cudaGraph_t graph, unsigned long long flags)
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *pGraphExec, cudaGraph_t graph,
+				 unsigned long long flags)
 {
 	cudaError_t error = cudart_enter();
 
 	return error ? error
 		     : cudart_code(DRIVER.cuGraphInstantiateWithFlags(
-					pGraphExec, graph, flags));
+			       pGraphExec, graph, flags));
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t graphExec, cudaStream_t stream)

@@ -22,6 +22,9 @@
 #ifndef KERNELS_PTX_H
 #define KERNELS_PTX_H
 
+/* One instruction a line, as PTX is read. */
+/* clang-format off */
+
 /* %rd1: first index of this thread, %rd2: stride. */
 #define VS_PTX_INDEX							\
 "	mov.u32 %r1, %ctaid.x;\n"					\
@@ -174,5 +177,6 @@ VS_PTX_REGISTERS
 VS_PTX_INDEX
 VS_PTX_FILL
 "}\n";
+/* clang-format on */
 
 #endif

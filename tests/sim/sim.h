@@ -122,26 +122,26 @@ void sim_note_free(uint64_t ptr);
 
 struct sim_books {
 	uint64_t n_reservations, reserved_bytes;
-	uint64_t n_handles;	/* references held by handles */
-	uint64_t n_physical;	/* distinct cuMemCreate allocations alive */
-	uint64_t vmm_bytes;	/* their physical bytes */
+	uint64_t n_handles;  /* references held by handles */
+	uint64_t n_physical; /* distinct cuMemCreate allocations alive */
+	uint64_t vmm_bytes;  /* their physical bytes */
 	uint64_t n_mappings, mapped_bytes;
-	uint64_t n_legacy, legacy_bytes;	/* cuMemAlloc, as requested */
-	uint64_t legacy_physical;	/* 2 MiB blocks under them */
-	uint64_t n_async, async_bytes;	/* cuMemAllocAsync, live */
+	uint64_t n_legacy, legacy_bytes; /* cuMemAlloc, as requested */
+	uint64_t legacy_physical;	 /* 2 MiB blocks under them */
+	uint64_t n_async, async_bytes;	 /* cuMemAllocAsync, live */
 	uint64_t n_arrays, array_bytes;
-	uint64_t n_host;		/* page-locked host allocations */
-	uint64_t n_ipc;			/* open legacy IPC mappings */
-	uint64_t n_contexts;		/* active primary and created */
-	uint64_t n_streams;		/* created and not destroyed */
+	uint64_t n_host;     /* page-locked host allocations */
+	uint64_t n_ipc;	     /* open legacy IPC mappings */
+	uint64_t n_contexts; /* active primary and created */
+	uint64_t n_streams;  /* created and not destroyed */
 	uint64_t n_events;
 	uint64_t n_graphs, n_graph_execs;
 	uint64_t n_modules;
-	uint64_t n_pending;		/* pieces of work not complete */
-	uint64_t n_notes, note_bytes;	/* announced live ranges */
-	uint64_t physical;		/* all device bytes in use */
-	uint64_t peak_physical;		/* most since load or reset */
-	uint64_t memory;		/* the device's budget */
+	uint64_t n_pending;	      /* pieces of work not complete */
+	uint64_t n_notes, note_bytes; /* announced live ranges */
+	uint64_t physical;	      /* all device bytes in use */
+	uint64_t peak_physical;	      /* most since load or reset */
+	uint64_t memory;	      /* the device's budget */
 };
 
 /* Fill *out for one device, or summed over all of them with device -1. */

@@ -124,7 +124,7 @@ CUresult sim_cuArray3DCreate_v2(CUarray *pHandle,
 CUresult sim_cuArrayCreate_v2(CUarray *pHandle,
 			      const CUDA_ARRAY_DESCRIPTOR *pAllocateArray)
 {
-	CUDA_ARRAY3D_DESCRIPTOR desc = { 0 };
+	CUDA_ARRAY3D_DESCRIPTOR desc = {0};
 
 	if (!pAllocateArray)
 		return CUDA_ERROR_INVALID_VALUE;
@@ -135,9 +135,9 @@ CUresult sim_cuArrayCreate_v2(CUarray *pHandle,
 	return sim_cuArray3DCreate_v2(pHandle, &desc);
 }
 
-CUresult sim_cuArray3DGetDescriptor_v2(
-				CUDA_ARRAY3D_DESCRIPTOR *pArrayDescriptor,
-				CUarray hArray)
+CUresult
+sim_cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *pArrayDescriptor,
+			      CUarray hArray)
 {
 	struct array *a = sim_handle_get(SIM_ARRAY, SIM_OF(hArray));
 
@@ -176,9 +176,10 @@ CUresult sim_cuArrayDestroy(CUarray hArray)
 	return CUDA_SUCCESS;
 }
 
-CUresult sim_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
-		const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
-		unsigned int numMipmapLevels)
+CUresult
+sim_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
+			   const CUDA_ARRAY3D_DESCRIPTOR *pMipmappedArrayDesc,
+			   unsigned int numMipmapLevels)
 {
 	uint64_t handle;
 	CUresult result = CUDA_ERROR_INVALID_VALUE;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "sim_base.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -33,20 +34,22 @@ const char *sim_env(const char *name)
 
 bool sim_parse_size(const char *text, uint64_t *size_out)
 {
+	static const char units[] = "KMGT";
+	const char *unit;
 	char *end;
-	unsigned shift = 0;
 	double n = strtod(text, &end);
 
-	switch (*end) {
-	case 'T': case 't': shift += 10;	/* fall through */
-	case 'G': case 'g': shift += 10;	/* fall through */
-	case 'M': case 'm': shift += 10;	/* fall through */
-	case 'K': case 'k': shift += 10; end++; break;
-	default: break;
-	}
-	if (end == text || *end || n < 0 || n > 1e6 * (double)(1ull << 40))
+	if (end == text || n < 0)
 		return false;
-	*size_out = (uint64_t)(n * (double)(1ull << shift));
+	if (*end) {
+		unit = strchr(units, toupper((unsigned char)*end++));
+		if (!unit)
+			return false;
+		n *= (double)(1ull << 10 * (unit - units + 1));
+	}
+	if (*end || n >= 9e18)
+		return false;
+	*size_out = (uint64_t)n;
 	return true;
 }
 
@@ -199,8 +202,7 @@ static void *map(uint64_t addr, uint64_t size, int prot, int flags, int fd,
 		 uint64_t offset)
 {
 	if (size <= (uint64_t)4 << 30)
-		return mmap((void *)addr, size, prot, flags, fd,
-			    (off_t)offset);
+		return mmap((void *)addr, size, prot, flags, fd, (off_t)offset);
 	return (void *)syscall(SYS_mmap, addr, size, prot, flags, fd,
 			       (off_t)offset);
 }
@@ -215,7 +217,7 @@ static void unmap(uint64_t addr, uint64_t size)
 		syscall(SYS_munmap, addr, size);
 }
 
-#define RESERVE_FLAGS	(MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
+#define RESERVE_FLAGS (MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE)
 
 uint64_t sim_sys_reserve(uint64_t size, uint64_t align)
 {

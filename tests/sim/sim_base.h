@@ -16,22 +16,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define SIM_MAX_DEVICES	16
+#define SIM_MAX_DEVICES 16
 /* Minimum and recommended granularity, and the legacy block (facts, 2, 3). */
-#define SIM_GRANULARITY	((uint64_t)2 << 20)
+#define SIM_GRANULARITY ((uint64_t)2 << 20)
 
 struct sim_config {
 	int n_devices;
-	uint64_t memory;		/* bytes of each device */
-	uint64_t va_limit;		/* largest single reservation */
-	int version;			/* as cuDriverGetVersion */
+	uint64_t memory;   /* bytes of each device */
+	uint64_t va_limit; /* largest single reservation */
+	int version;	   /* as cuDriverGetVersion */
 	unsigned lag_us;
 	bool no_vmm;
 	bool peer;
 	bool set_access_peer_fails;
 	bool stub;
-	bool backing;			/* false: the books only */
-	bool manual;			/* manual clock */
+	bool backing; /* false: the books only */
+	bool manual;  /* manual clock */
 	bool cost_sleep;
 	bool judge_abort;
 	bool judge_off;

@@ -18,8 +18,8 @@ uint64_t sim_thread_id(void)
 	static uint64_t last_id;
 
 	if (!sim_thread.id)
-		sim_thread.id = __atomic_add_fetch(&last_id, 1,
-						   __ATOMIC_RELAXED);
+		sim_thread.id =
+			__atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
 	return sim_thread.id;
 }
 

@@ -39,27 +39,27 @@ struct sim_function {
 extern const struct sim_function sim_functions[SIM_N_FUNCTIONS];
 
 /* The bodies: called with the lock held, after all checks. */
-#define SIM_API(symbol, base, since, flags, body, params, args) \
+#define SIM_API(symbol, base, since, flags, body, params, args)                \
 	CUresult sim_##body params;
 #include "sim_api.def"
 #undef SIM_API
 
-#define SIM_STACK	32
+#define SIM_STACK 32
 
 struct sim_context;
 
 /* One for each thread; only that thread touches it. */
 struct sim_thread {
-	const char *call;		/* name for messages */
-	struct sim_context *current;	/* valid in a CTX function */
-	uint64_t stack[SIM_STACK];	/* context handles */
+	const char *call;	     /* name for messages */
+	struct sim_context *current; /* valid in a CTX function */
+	uint64_t stack[SIM_STACK];   /* context handles */
 	int depth;
-	uint64_t id;			/* 0: none yet; never reused */
+	uint64_t id; /* 0: none yet; never reused */
 	CUstreamCaptureMode mode;
-	bool per_thread;		/* in a THREAD function */
+	bool per_thread; /* in a THREAD function */
 	bool in_host_function;
-	bool in_call;			/* holds the lock */
-	double cost_us;			/* of this call */
+	bool in_call;	/* holds the lock */
+	double cost_us; /* of this call */
 };
 
 extern __thread struct sim_thread sim_thread;

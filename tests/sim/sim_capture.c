@@ -181,8 +181,8 @@ void sim_capture_reset(void)
 	n_killed = 0;
 }
 
-CUresult sim_capture_append(struct sim_stream *stream,
-			    const struct sim_op *ops, unsigned n)
+CUresult sim_capture_append(struct sim_stream *stream, const struct sim_op *ops,
+			    unsigned n)
 {
 	unsigned i;
 
@@ -270,8 +270,7 @@ static CUresult begin(CUstream hStream, CUstreamCaptureMode mode,
 	return CUDA_SUCCESS;
 }
 
-CUresult sim_cuStreamBeginCapture_v2(CUstream hStream,
-				     CUstreamCaptureMode mode)
+CUresult sim_cuStreamBeginCapture_v2(CUstream hStream, CUstreamCaptureMode mode)
 {
 	return begin(hStream, mode, NULL);
 }
@@ -378,11 +377,11 @@ CUresult sim_cuStreamIsCapturing(CUstream hStream,
 }
 
 CUresult sim_cuStreamGetCaptureInfo_v3(CUstream hStream,
-				CUstreamCaptureStatus *captureStatus_out,
-				cuuint64_t *id_out, CUgraph *graph_out,
-				const CUgraphNode **dependencies_out,
-				const CUgraphEdgeData **edgeData_out,
-				size_t *numDependencies_out)
+				       CUstreamCaptureStatus *captureStatus_out,
+				       cuuint64_t *id_out, CUgraph *graph_out,
+				       const CUgraphNode **dependencies_out,
+				       const CUgraphEdgeData **edgeData_out,
+				       size_t *numDependencies_out)
 {
 	struct sim_stream *stream;
 	CUresult result = get_for_query(hStream, &stream);
@@ -396,7 +395,9 @@ CUresult sim_cuStreamGetCaptureInfo_v3(CUstream hStream,
 		*id_out = stream->capture ? stream->capture->id : 0;
 	if (graph_out)
 		*graph_out = stream->capture
-			? SIM_AS(CUgraph, stream->capture->graph->handle) : NULL;
+				     ? SIM_AS(CUgraph,
+					      stream->capture->graph->handle)
+				     : NULL;
 	if (dependencies_out)
 		*dependencies_out = NULL;
 	if (edgeData_out)
@@ -407,10 +408,10 @@ CUresult sim_cuStreamGetCaptureInfo_v3(CUstream hStream,
 }
 
 CUresult sim_cuStreamGetCaptureInfo_v2(CUstream hStream,
-				CUstreamCaptureStatus *captureStatus_out,
-				cuuint64_t *id_out, CUgraph *graph_out,
-				const CUgraphNode **dependencies_out,
-				size_t *numDependencies_out)
+				       CUstreamCaptureStatus *captureStatus_out,
+				       cuuint64_t *id_out, CUgraph *graph_out,
+				       const CUgraphNode **dependencies_out,
+				       size_t *numDependencies_out)
 {
 	return sim_cuStreamGetCaptureInfo_v3(hStream, captureStatus_out, id_out,
 					     graph_out, dependencies_out, NULL,

@@ -12,7 +12,7 @@
 struct sim_graph;
 struct sim_event;
 
-#define SIM_MAX_JOINS	32
+#define SIM_MAX_JOINS 32
 
 /*
  * A point in a capture: of each stream in it, by index, how many operations
@@ -25,13 +25,13 @@ struct sim_joins {
 struct sim_capture {
 	uint64_t id;
 	struct sim_stream *origin;
-	struct sim_stream *streams;	/* that take part, by capture_next */
+	struct sim_stream *streams; /* that take part, by capture_next */
 	unsigned n_streams;
 	CUstreamCaptureMode mode;
-	uint64_t thread;		/* that began it */
+	uint64_t thread; /* that began it */
 	bool killed;
 	struct sim_graph *graph;
-	struct sim_capture *next;	/* all open ones */
+	struct sim_capture *next; /* all open ones */
 };
 
 /* A potentially unsafe call in this thread: kills what prohibits it. */
@@ -43,8 +43,8 @@ CUresult sim_capture_check_sync(struct sim_stream *stream);
 /* A marker or synchronize of a whole context kills all captures in it. */
 CUresult sim_capture_check_context(struct sim_context *ctx);
 
-CUresult sim_capture_append(struct sim_stream *stream,
-			    const struct sim_op *ops, unsigned n);
+CUresult sim_capture_append(struct sim_stream *stream, const struct sim_op *ops,
+			    unsigned n);
 /* The stream is destroyed: its capture, if it has one, is dead. */
 void sim_capture_leave(struct sim_stream *stream);
 void sim_capture_kill(struct sim_capture *capture);

@@ -10,7 +10,7 @@
 #include "sim_work.h"
 
 static uint64_t manual_now;
-static bool stepping;			/* somebody runs work without the lock */
+static bool stepping; /* somebody runs work without the lock */
 static pthread_cond_t stepped = PTHREAD_COND_INITIALIZER;
 
 uint64_t sim_clock_now(void)

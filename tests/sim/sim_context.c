@@ -158,7 +158,7 @@ static void forget_as_peer(struct sim_context *gone)
  */
 void sim_context_end(struct sim_context *ctx)
 {
-	struct sim_vclock clock = { 0 };
+	struct sim_vclock clock = {0};
 	struct sim_context *child;
 	struct sim_stream *stream;
 
@@ -167,7 +167,7 @@ void sim_context_end(struct sim_context *ctx)
 	sim_context_clock(ctx, &clock);
 	sim_wait_clock(&clock);
 	if (!ctx->alive)
-		return;			/* another thread was quicker */
+		return; /* another thread was quicker */
 	ctx->alive = false;
 	for (child = contexts; child; child = child->next)
 		if (child->parent == ctx && child->alive)

@@ -12,22 +12,22 @@
 
 struct sim_context {
 	uint64_t handle;
-	uint64_t id;			/* new each time it comes to life */
+	uint64_t id; /* new each time it comes to life */
 	int device;
-	struct sim_context *parent;	/* of a green one: the primary */
-	uint64_t green_handle;		/* of a green one, else 0 */
-	struct sim_context *next;	/* all that ever were */
+	struct sim_context *parent; /* of a green one: the primary */
+	uint64_t green_handle;	    /* of a green one, else 0 */
+	struct sim_context *next;   /* all that ever were */
 	bool primary;
 	bool alive;
 	unsigned flags;
 	unsigned attached;
-	CUresult sticky;		/* broken for good */
-	struct sim_stream *streams;	/* all, destroyed ones with work too */
+	CUresult sticky;	    /* broken for good */
+	struct sim_stream *streams; /* all, destroyed ones with work too */
 	struct sim_stream *legacy;
 	/* cuCtxWaitEvent: later work of any stream waits for it */
 	struct sim_vclock waits;
 	uint64_t n_waits;
-	struct sim_context *peers[64];	/* whose memory it may reach */
+	struct sim_context *peers[64]; /* whose memory it may reach */
 	unsigned n_peers;
 };
 

@@ -17,7 +17,7 @@
 #include "sim_vmm.h"
 
 /* A plain copy of this size may return before it is complete (CUDA docs). */
-#define STAGED_MAX	((size_t)64 << 10)
+#define STAGED_MAX ((size_t)64 << 10)
 
 enum end {
 	END_PAGEABLE,
@@ -33,13 +33,13 @@ static uint64_t extent_size(const struct sim_copy *c, size_t pitch,
 	return (c->depth - 1) * slice + (c->height - 1) * pitch + c->width;
 }
 
-bool sim_copy_check_device(uint64_t addr, uint64_t size, int device,
-			   bool write, bool peer, struct sim_extent *extent)
+bool sim_copy_check_device(uint64_t addr, uint64_t size, int device, bool write,
+			   bool peer, struct sim_extent *extent)
 {
 	struct sim_memory *m = sim_memory_find(addr);
 
-	*extent = (struct sim_extent){ .addr = addr, .size = size,
-				       .write = write };
+	*extent =
+		(struct sim_extent){.addr = addr, .size = size, .write = write};
 	if (!m) {
 		/* Facts, 7: without access only cuMemcpyPeer works. */
 		extent->any_device = peer;
@@ -61,8 +61,8 @@ static bool resolve(uint64_t addr, uint64_t size, enum sim_side side,
 
 	if (m && sim_memory_is_host(m)) {
 		*end = END_PINNED;
-		*extent = (struct sim_extent){ .addr = addr, .size = size,
-					       .write = write };
+		*extent = (struct sim_extent){
+			.addr = addr, .size = size, .write = write};
 		return addr + size <= m->range.start + m->range.size;
 	}
 	if (known && side != SIM_HOST_SIDE) {
@@ -71,8 +71,8 @@ static bool resolve(uint64_t addr, uint64_t size, enum sim_side side,
 					     extent);
 	}
 	*end = END_PAGEABLE;
-	*extent = (struct sim_extent){ .addr = addr, .size = size,
-				       .write = write, .host = true };
+	*extent = (struct sim_extent){
+		.addr = addr, .size = size, .write = write, .host = true};
 	return !known && addr && side != SIM_DEVICE_SIDE;
 }
 
@@ -103,7 +103,7 @@ static void stage(struct sim_op *op)
 /* The host has waited for what came before on the stream. */
 static void wait_before(struct sim_stream *stream)
 {
-	struct sim_vclock clock = { 0 };
+	struct sim_vclock clock = {0};
 
 	sim_stream_order(stream);
 	sim_stream_clock(stream, &clock);
@@ -136,8 +136,10 @@ static CUresult submit(struct sim_stream *stream, struct sim_op *op,
 CUresult sim_transfer(struct sim_transfer *t, CUstream hStream)
 {
 	const struct sim_copy *c = &t->copy;
-	struct sim_op op = { .name = "copy", .call = sim_thread.call,
-			     .n_touch = 2, .u.copy = *c };
+	struct sim_op op = {.name = "copy",
+			    .call = sim_thread.call,
+			    .n_touch = 2,
+			    .u.copy = *c};
 	struct sim_stream *stream;
 	enum end dst, src;
 	CUresult result = sim_stream_get(hStream, &stream);
@@ -152,10 +154,10 @@ CUresult sim_transfer(struct sim_transfer *t, CUstream hStream)
 	op.device = stream->ctx->device;
 	if (!extent_size(c, c->dst_pitch, c->dst_slice))
 		return CUDA_SUCCESS;
-	if (!resolve(c->dst, extent_size(c, c->dst_pitch, c->dst_slice),
-		     t->dst, op.device, true, t->peer, &dst, &op.touch[0]) ||
-	    !resolve(c->src, extent_size(c, c->src_pitch, c->src_slice),
-		     t->src, op.device, false, t->peer, &src, &op.touch[1]))
+	if (!resolve(c->dst, extent_size(c, c->dst_pitch, c->dst_slice), t->dst,
+		     op.device, true, t->peer, &dst, &op.touch[0]) ||
+	    !resolve(c->src, extent_size(c, c->src_pitch, c->src_slice), t->src,
+		     op.device, false, t->peer, &src, &op.touch[1]))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (sim_config.backing)
 		op.run = run_copy;

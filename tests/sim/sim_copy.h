@@ -9,7 +9,7 @@
 
 /* What the program said about an end of a copy. */
 enum sim_side {
-	SIM_ANY_SIDE,			/* unified: look it up */
+	SIM_ANY_SIDE, /* unified: look it up */
 	SIM_HOST_SIDE,
 	SIM_DEVICE_SIDE,
 };
@@ -17,14 +17,14 @@ enum sim_side {
 struct sim_transfer {
 	struct sim_copy copy;
 	enum sim_side dst, src;
-	bool peer;			/* cuMemcpyPeer: access is not asked */
+	bool peer; /* cuMemcpyPeer: access is not asked */
 	bool async;
 };
 
 CUresult sim_transfer(struct sim_transfer *transfer, CUstream stream);
 
 /* Is [addr, addr + size) device memory that device may reach? */
-bool sim_copy_check_device(uint64_t addr, uint64_t size, int device,
-			   bool write, bool peer, struct sim_extent *extent);
+bool sim_copy_check_device(uint64_t addr, uint64_t size, int device, bool write,
+			   bool peer, struct sim_extent *extent);
 
 #endif

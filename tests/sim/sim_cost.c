@@ -5,59 +5,64 @@
 #include "sim_base.h"
 #include "sim_call.h"
 
-#define MIB	(1.0 * (1 << 20))
-#define GIB	(1.0 * (1 << 30))
-#define N_POINTS	6
+#define MIB (1.0 * (1 << 20))
+#define GIB (1.0 * (1 << 30))
+#define N_POINTS 6
 
-/* Size and time of a call, as measured; straight lines in between. */
+/*
+ * Times of a call as measured: by size, straight lines in between, the last
+ * one going on.  each_us is the time of one handle among many; 0: as one alone.
+ */
 struct point {
 	double size, us;
 };
 
-static const struct curve {
-	/* of a call with one handle; the last line goes on */
-	struct point points[N_POINTS];
-	/* of one handle among many; 0: as one alone */
+struct curve {
 	double each_us;
-} curves[SIM_COST_KINDS] = {
-	/* facts, 2 */
-	[SIM_COST_ALLOC] = { { { 256, 30 }, { 64 * MIB, 32 },
-		{ 256 * MIB, 51 }, { GIB, 73 }, { 4 * GIB, 251 } }, 0 },
-	[SIM_COST_FREE] = { { { 2 * MIB, 25 }, { 64 * MIB, 42 },
-		{ 256 * MIB, 104 }, { GIB, 289 }, { 4 * GIB, 1148 } }, 0 },
-	[SIM_COST_POOL_NEW] = { { { MIB, 38 }, { 256 * MIB, 230 },
-		{ GIB, 930 } }, 0 },
-	[SIM_COST_POOL_ALLOC] = { { { 0, 0.7 } }, 0 },
-	[SIM_COST_POOL_FREE] = { { { 0, 0.4 } }, 0 },
-	/* facts, 3 */
-	[SIM_COST_CREATE] = { { { 2 * MIB, 9 }, { 32 * MIB, 12 },
-		{ 256 * MIB, 14 }, { GIB, 16 }, { 4 * GIB, 29 },
-		{ 16 * GIB, 260 } }, 0 },
-	[SIM_COST_CREATE_FAIL] = { { { 0, 60 } }, 0 },
-	[SIM_COST_RESERVE] = { { { 2 * MIB, 0.4 }, { 32 * MIB, 1.7 },
-		{ GIB, 1.7 } }, 0 },
-	[SIM_COST_MAP] = { { { 2 * MIB, 0.6 }, { 32 * MIB, 0.7 },
-		{ GIB, 0.7 }, { 4 * GIB, 1 } }, 0 },
-	[SIM_COST_SET_ACCESS] = { { { 2 * MIB, 19 }, { 32 * MIB, 39 },
-		{ 256 * MIB, 41 }, { GIB, 65 }, { 4 * GIB, 130 },
-		{ 16 * GIB, 400 } }, 22 },
-	[SIM_COST_UNMAP] = { { { 2 * MIB, 13 }, { 32 * MIB, 20 },
-		{ 256 * MIB, 20 }, { GIB, 29 }, { 4 * GIB, 52 },
-		{ 16 * GIB, 152 } }, 14 },
-	[SIM_COST_RELEASE] = { { { 2 * MIB, 9 }, { 32 * MIB, 16 },
-		{ 256 * MIB, 72 }, { GIB, 260 }, { 4 * GIB, 1000 },
-		{ 16 * GIB, 5500 } }, 0 },
-	[SIM_COST_FREE_VA] = { { { 2 * MIB, 0.4 }, { 32 * MIB, 1.9 },
-		{ GIB, 2.2 } }, 0 },
-	/* facts, 7: what the peer adds */
-	[SIM_COST_SET_PEER] = { { { 2 * MIB, 20 }, { 64 * MIB, 22 },
-		{ GIB, 8450 } }, 0 },
-	/* facts, 4 */
-	[SIM_COST_EVENT_CREATE] = { { { 0, 0.25 } }, 0 },
-	[SIM_COST_EVENT_QUERY] = { { { 0, 0.2 } }, 0 },
-	[SIM_COST_CTX_RECORD] = { { { 0, 0.2 } }, 0 },
-	[SIM_COST_CTX_WAIT] = { { { 0, 0.2 } }, 0 },
+	struct point points[N_POINTS];
 };
+
+/* clang-format off */
+static const struct curve curves[SIM_COST_KINDS] = {
+	/* facts, 2 */
+	[SIM_COST_ALLOC] = { 0, { { 256, 30 }, { 64 * MIB, 32 },
+		{ 256 * MIB, 51 }, { GIB, 73 }, { 4 * GIB, 251 } } },
+	[SIM_COST_FREE] = { 0, { { 2 * MIB, 25 }, { 64 * MIB, 42 },
+		{ 256 * MIB, 104 }, { GIB, 289 }, { 4 * GIB, 1148 } } },
+	[SIM_COST_POOL_NEW] = { 0, { { MIB, 38 }, { 256 * MIB, 230 },
+		{ GIB, 930 } } },
+	[SIM_COST_POOL_ALLOC] = { 0, { { 0, 0.7 } } },
+	[SIM_COST_POOL_FREE] = { 0, { { 0, 0.4 } } },
+	/* facts, 3 */
+	[SIM_COST_CREATE] = { 0, { { 2 * MIB, 9 }, { 32 * MIB, 12 },
+		{ 256 * MIB, 14 }, { GIB, 16 }, { 4 * GIB, 29 },
+		{ 16 * GIB, 260 } } },
+	[SIM_COST_CREATE_FAIL] = { 0, { { 0, 60 } } },
+	[SIM_COST_RESERVE] = { 0, { { 2 * MIB, 0.4 }, { 32 * MIB, 1.7 },
+		{ GIB, 1.7 } } },
+	[SIM_COST_MAP] = { 0, { { 2 * MIB, 0.6 }, { 32 * MIB, 0.7 },
+		{ GIB, 0.7 }, { 4 * GIB, 1 } } },
+	[SIM_COST_SET_ACCESS] = { 22, { { 2 * MIB, 19 }, { 32 * MIB, 39 },
+		{ 256 * MIB, 41 }, { GIB, 65 }, { 4 * GIB, 130 },
+		{ 16 * GIB, 400 } } },
+	[SIM_COST_UNMAP] = { 14, { { 2 * MIB, 13 }, { 32 * MIB, 20 },
+		{ 256 * MIB, 20 }, { GIB, 29 }, { 4 * GIB, 52 },
+		{ 16 * GIB, 152 } } },
+	[SIM_COST_RELEASE] = { 0, { { 2 * MIB, 9 }, { 32 * MIB, 16 },
+		{ 256 * MIB, 72 }, { GIB, 260 }, { 4 * GIB, 1000 },
+		{ 16 * GIB, 5500 } } },
+	[SIM_COST_FREE_VA] = { 0, { { 2 * MIB, 0.4 }, { 32 * MIB, 1.9 },
+		{ GIB, 2.2 } } },
+	/* facts, 7: what the peer adds */
+	[SIM_COST_SET_PEER] = { 0, { { 2 * MIB, 20 }, { 64 * MIB, 22 },
+		{ GIB, 8450 } } },
+	/* facts, 4 */
+	[SIM_COST_EVENT_CREATE] = { 0, { { 0, 0.25 } } },
+	[SIM_COST_EVENT_QUERY] = { 0, { { 0, 0.2 } } },
+	[SIM_COST_CTX_RECORD] = { 0, { { 0, 0.2 } } },
+	[SIM_COST_CTX_WAIT] = { 0, { { 0, 0.2 } } },
+};
+/* clang-format on */
 
 static double total_us, vmm_us;
 
@@ -73,7 +78,7 @@ static double on_curve(const struct curve *curve, double size)
 	if (p[i + 1].size <= 0)
 		return p[i].us;
 	return p[i].us + (p[i + 1].us - p[i].us) * (size - p[i].size) /
-			 (p[i + 1].size - p[i].size);
+				 (p[i + 1].size - p[i].size);
 }
 
 static double modelled(enum sim_cost_kind kind, uint64_t size, unsigned n)

@@ -11,15 +11,15 @@
 enum sim_cost_kind {
 	SIM_COST_ALLOC,
 	SIM_COST_FREE,
-	SIM_COST_POOL_NEW,		/* pool takes memory, or gives it up */
+	SIM_COST_POOL_NEW, /* pool takes memory, or gives it up */
 	SIM_COST_POOL_ALLOC,
 	SIM_COST_POOL_FREE,
 	SIM_COST_CREATE,
-	SIM_COST_CREATE_FAIL,		/* out of memory, legacy too */
+	SIM_COST_CREATE_FAIL, /* out of memory, legacy too */
 	SIM_COST_RESERVE,
 	SIM_COST_MAP,
 	SIM_COST_SET_ACCESS,
-	SIM_COST_SET_PEER,		/* added by each further device */
+	SIM_COST_SET_PEER, /* added by each further device */
 	SIM_COST_UNMAP,
 	SIM_COST_RELEASE,
 	SIM_COST_FREE_VA,

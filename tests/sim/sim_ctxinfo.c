@@ -106,7 +106,7 @@ CUresult sim_cuCtxSetLimit(CUlimit limit, size_t value)
 
 static CUresult synchronize(struct sim_context *ctx)
 {
-	struct sim_vclock clock = { 0 };
+	struct sim_vclock clock = {0};
 	CUresult result = sim_capture_check_context(ctx);
 
 	if (result == CUDA_SUCCESS)

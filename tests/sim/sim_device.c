@@ -19,7 +19,8 @@ bool sim_device_take(int device, uint64_t bytes)
 {
 	struct sim_device *d = &sim_devices[device];
 
-	/* Pools give way to other allocations of the process (semantics, 6.5) */
+	/* Pools give way to other allocations of the process (semantics, 6.5)
+	 */
 	if (bytes > d->memory || d->used > d->memory - bytes)
 		sim_pool_trim_device(device);
 	if (bytes > d->memory || d->used > d->memory - bytes)
@@ -152,40 +153,68 @@ static int attribute(CUdevice_attribute attrib, int dev)
 	const int vmm = !sim_config.no_vmm;
 
 	switch ((int)attrib) {
-	case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: return 1024;
-	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X: return 1024;
-	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y: return 1024;
-	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z: return 64;
-	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X: return 2147483647;
-	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y: return 65535;
-	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z: return 65535;
-	case CU_DEVICE_ATTRIBUTE_WARP_SIZE: return 32;
-	case CU_DEVICE_ATTRIBUTE_MAX_PITCH: return 2147483647;
-	case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: return 1980000;
-	case CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT: return 512;
-	case CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT: return 32;
-	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: return 132;
-	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY: return 1;
-	case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS: return 1;
-	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID: return dev + 1;
-	case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT: return 3;
-	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING: return 1;
-	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: return 9;
-	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: return 0;
-	case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED: return 1;
-	case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY: return 1;
-	case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS: return 1;
+	case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+		return 1024;
+	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X:
+		return 1024;
+	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Y:
+		return 1024;
+	case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z:
+		return 64;
+	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X:
+		return 2147483647;
+	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
+		return 65535;
+	case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z:
+		return 65535;
+	case CU_DEVICE_ATTRIBUTE_WARP_SIZE:
+		return 32;
+	case CU_DEVICE_ATTRIBUTE_MAX_PITCH:
+		return 2147483647;
+	case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
+		return 1980000;
+	case CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT:
+		return 512;
+	case CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT:
+		return 32;
+	case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
+		return 132;
+	case CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY:
+		return 1;
+	case CU_DEVICE_ATTRIBUTE_CONCURRENT_KERNELS:
+		return 1;
+	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
+		return dev + 1;
+	case CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT:
+		return 3;
+	case CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING:
+		return 1;
+	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
+		return 9;
+	case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+		return 0;
+	case CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED:
+		return 1;
+	case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
+		return 1;
+	case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
+		return 1;
 	case CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
 		return 1;
-	case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED: return 1;
-	case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED: return 0;
+	case CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED:
+		return 1;
+	case CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED:
+		return 0;
 	case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED:
 	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
 		return vmm;
-	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED: return 1;
-	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: return 1;
-	default: return 0;
+	case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
+		return 1;
+	case CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED:
+		return 1;
+	default:
+		return 0;
 	}
 }
 
@@ -211,12 +240,11 @@ CUresult sim_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev,
 	return CUDA_SUCCESS;
 }
 
-CUresult sim_cuDeviceGetP2PAttribute(int *value,
-				     CUdevice_P2PAttribute attrib,
+CUresult sim_cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attrib,
 				     CUdevice srcDevice, CUdevice dstDevice)
 {
-	CUresult result = sim_cuDeviceCanAccessPeer(value, srcDevice,
-						    dstDevice);
+	CUresult result =
+		sim_cuDeviceCanAccessPeer(value, srcDevice, dstDevice);
 
 	if (result == CUDA_SUCCESS &&
 	    attrib == CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK)

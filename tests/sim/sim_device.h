@@ -9,12 +9,12 @@
 #include "sim_call.h"
 
 struct sim_device {
-	uint64_t memory;		/* the budget */
+	uint64_t memory; /* the budget */
 	uint64_t used, peak;
-	struct sim_context *primary;	/* NULL: never retained */
+	struct sim_context *primary; /* NULL: never retained */
 	unsigned primary_refs;
 	unsigned primary_flags;
-	CUmemoryPool pool, default_pool;	/* handles; NULL: not yet */
+	CUmemoryPool pool, default_pool; /* handles; NULL: not yet */
 };
 
 extern struct sim_device sim_devices[];

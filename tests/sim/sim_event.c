@@ -12,8 +12,9 @@
 #include "sim_pool.h"
 #include "sim_work.h"
 
-#define KNOWN_FLAGS	(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | \
-			 CU_EVENT_INTERPROCESS)
+#define KNOWN_FLAGS                                                            \
+	(CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING |                    \
+	 CU_EVENT_INTERPROCESS)
 
 void sim_event_begin(struct sim_event *event)
 {
@@ -104,8 +105,8 @@ static void stamp(const struct sim_op *op, struct sim_context *ctx)
 CUresult sim_cuEventRecordWithFlags(CUevent hEvent, CUstream hStream,
 				    unsigned int flags)
 {
-	struct sim_op op = { .name = "event", .call = sim_thread.call,
-			     .finish = stamp };
+	struct sim_op op = {
+		.name = "event", .call = sim_thread.call, .finish = stamp};
 	struct sim_event *event;
 	struct sim_stream *stream;
 	CUresult result = sim_stream_get(hStream, &stream);
@@ -166,7 +167,7 @@ CUresult sim_cuEventQuery(CUevent hEvent)
 
 CUresult sim_cuEventSynchronize(CUevent hEvent)
 {
-	struct sim_vclock clock = { 0 };
+	struct sim_vclock clock = {0};
 	struct sim_event *event;
 	struct sim_context *ctx;
 	CUresult result = event_get(hEvent, &event);
@@ -201,8 +202,8 @@ CUresult sim_cuEventElapsedTime_v2(float *pMilliseconds, CUevent hStart,
 	if (!sim_vclock_complete(&start->clock) ||
 	    !sim_vclock_complete(&end->clock))
 		return CUDA_ERROR_NOT_READY;
-	*pMilliseconds = (float)((double)(int64_t)(end->time_ns -
-						   start->time_ns) / 1e6);
+	*pMilliseconds =
+		(float)((double)(int64_t)(end->time_ns - start->time_ns) / 1e6);
 	return CUDA_SUCCESS;
 }
 

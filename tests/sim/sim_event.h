@@ -14,10 +14,10 @@ struct sim_event {
 	struct sim_context *ctx;
 	unsigned flags;
 	struct sim_vclock clock;
-	uint64_t time_ns;		/* of completion; 0: never recorded */
+	uint64_t time_ns; /* of completion; 0: never recorded */
 	/* last recorded in a capture: which, and at what point of it */
-	uint64_t capture_id;		/* 0: not in a capture */
-	struct sim_stream *captured_stream;	/* held */
+	uint64_t capture_id;		    /* 0: not in a capture */
+	struct sim_stream *captured_stream; /* held */
 	struct sim_joins *captured;
 };
 

@@ -10,13 +10,13 @@
 #include "sim_base.h"
 #include "sim_call.h"
 
-#define MAX_RULES	32
+#define MAX_RULES 32
 
 struct rule {
 	bool meant[SIM_N_FUNCTIONS];
-	unsigned long seen;		/* calls so far */
-	unsigned long first, count;	/* count 0: for ever */
-	uint64_t chance;		/* of 2^32, or 0: not random */
+	unsigned long seen;	    /* calls so far */
+	unsigned long first, count; /* count 0: for ever */
+	uint64_t chance;	    /* of 2^32, or 0: not random */
 	uint64_t state;
 	int code;
 };

@@ -140,9 +140,9 @@ CUresult sim_cuGraphInstantiate(CUgraphExec *phGraphExec, CUgraph hGraph,
 					 logBuffer, bufferSize);
 }
 
-CUresult sim_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec,
-			CUgraph hGraph,
-			CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
+CUresult sim_cuGraphInstantiateWithParams(
+	CUgraphExec *phGraphExec, CUgraph hGraph,
+	CUDA_GRAPH_INSTANTIATE_PARAMS *instantiateParams)
 {
 	CUresult result;
 
@@ -152,8 +152,8 @@ CUresult sim_cuGraphInstantiateWithParams(CUgraphExec *phGraphExec,
 						 instantiateParams->flags);
 	instantiateParams->hErrNode_out = NULL;
 	instantiateParams->result_out = result == CUDA_SUCCESS
-					? CUDA_GRAPH_INSTANTIATE_SUCCESS
-					: CUDA_GRAPH_INSTANTIATE_ERROR;
+						? CUDA_GRAPH_INSTANTIATE_SUCCESS
+						: CUDA_GRAPH_INSTANTIATE_ERROR;
 	return result;
 }
 
@@ -171,8 +171,8 @@ CUresult sim_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
 
 CUresult sim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 {
-	struct graph_exec *exec = sim_handle_get(SIM_GRAPH_EXEC,
-						 SIM_OF(hGraphExec));
+	struct graph_exec *exec =
+		sim_handle_get(SIM_GRAPH_EXEC, SIM_OF(hGraphExec));
 	struct sim_stream *stream;
 	CUresult result = sim_stream_get(hStream, &stream);
 
@@ -185,8 +185,8 @@ CUresult sim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 
 CUresult sim_cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
-	struct graph_exec *exec = sim_handle_get(SIM_GRAPH_EXEC,
-						 SIM_OF(hGraphExec));
+	struct graph_exec *exec =
+		sim_handle_get(SIM_GRAPH_EXEC, SIM_OF(hGraphExec));
 
 	if (!exec)
 		return CUDA_ERROR_INVALID_VALUE;

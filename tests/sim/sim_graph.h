@@ -11,7 +11,7 @@
 
 struct sim_graph {
 	uint64_t handle;
-	struct sim_op *ops;		/* their staged is not owned */
+	struct sim_op *ops; /* their staged is not owned */
 	unsigned n, max;
 };
 

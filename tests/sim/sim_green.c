@@ -95,8 +95,7 @@ CUresult sim_cuCtxFromGreenCtx(CUcontext *pContext, CUgreenCtx hCtx)
 CUresult sim_cuGreenCtxStreamCreate(CUstream *phStream, CUgreenCtx greenCtx,
 				    unsigned int flags, int priority)
 {
-	struct sim_context *green = sim_handle_get(SIM_GREEN,
-						   SIM_OF(greenCtx));
+	struct sim_context *green = sim_handle_get(SIM_GREEN, SIM_OF(greenCtx));
 	struct sim_stream *stream;
 
 	if (!phStream || !(flags & CU_STREAM_NON_BLOCKING))

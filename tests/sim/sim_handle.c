@@ -10,12 +10,12 @@
  * kind (8 bits), generation (32), index (24).  The top byte makes the value
  * no valid address, so that a program that follows it faults at once.
  */
-#define INDEX_BITS	24
-#define INDEX_MASK	((1u << INDEX_BITS) - 1)
+#define INDEX_BITS 24
+#define INDEX_MASK ((1u << INDEX_BITS) - 1)
 
 struct slot {
-	void *object;		/* NULL: free */
-	uint32_t generation;	/* of the live or the next handle */
+	void *object;	     /* NULL: free */
+	uint32_t generation; /* of the live or the next handle */
 	uint32_t next_free;
 	uint8_t kind;
 };
@@ -25,12 +25,12 @@ static uint32_t n_slots, max_slots, first_free = INDEX_MASK;
 static unsigned counts[SIM_KINDS];
 
 static const char *const kind_names[SIM_KINDS] = {
-	[SIM_CONTEXT] = "context", [SIM_GREEN] = "green context",
-	[SIM_STREAM] = "stream", [SIM_EVENT] = "event",
-	[SIM_MODULE] = "module", [SIM_FUNCTION] = "function",
-	[SIM_GRAPH] = "graph", [SIM_GRAPH_EXEC] = "executable graph",
+	[SIM_CONTEXT] = "context",	 [SIM_GREEN] = "green context",
+	[SIM_STREAM] = "stream",	 [SIM_EVENT] = "event",
+	[SIM_MODULE] = "module",	 [SIM_FUNCTION] = "function",
+	[SIM_GRAPH] = "graph",		 [SIM_GRAPH_EXEC] = "executable graph",
 	[SIM_GRAPH_NODE] = "graph node", [SIM_PHYSICAL] = "memory handle",
-	[SIM_POOL] = "memory pool", [SIM_ARRAY] = "array",
+	[SIM_POOL] = "memory pool",	 [SIM_ARRAY] = "array",
 };
 
 static uint32_t take_slot(void)

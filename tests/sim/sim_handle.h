@@ -38,7 +38,7 @@ void sim_handle_each(enum sim_kind kind, void (*visit)(void *object, void *arg),
 void sim_handle_reset(void);
 
 /* A handle as the driver's opaque pointer type, and back. */
-#define SIM_AS(type, handle)	((type)(uintptr_t)(handle))
-#define SIM_OF(pointer)		((uint64_t)(uintptr_t)(pointer))
+#define SIM_AS(type, handle) ((type)(uintptr_t)(handle))
+#define SIM_OF(pointer) ((uint64_t)(uintptr_t)(pointer))
 
 #endif

@@ -62,7 +62,7 @@ CUresult sim_cuMemAllocHost_v2(void **pp, size_t bytesize)
 CUresult sim_cuMemFreeHost(void *p)
 {
 	struct sim_memory *m = sim_memory_find(SIM_OF(p));
-	struct sim_vclock clock = { 0 };
+	struct sim_vclock clock = {0};
 
 	if (!m || m->range.start != SIM_OF(p) || m->kind != SIM_HOST ||
 	    m->going) {

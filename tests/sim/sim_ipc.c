@@ -18,17 +18,17 @@
 #include "sim_judge.h"
 #include "sim_memory.h"
 
-#define MAGIC	0x2d6370692d6d6973u	/* "sim-ipc-" */
+#define MAGIC 0x2d6370692d6d6973u /* "sim-ipc-" */
 
 /* What is in the 64 bytes; the rest is zero. */
 struct ticket {
 	uint64_t magic;
 	int32_t pid, fd;
-	uint64_t inode;			/* the file must still be this one */
-	uint64_t start, size;		/* of the block, in the exporter */
-	uint64_t offset;		/* of the allocation in it */
+	uint64_t inode;	      /* the file must still be this one */
+	uint64_t start, size; /* of the block, in the exporter */
+	uint64_t offset;      /* of the allocation in it */
 	uint64_t buffer_id;
-	uint32_t bytes_low;		/* size of the allocation */
+	uint32_t bytes_low; /* size of the allocation */
 	uint16_t bytes_high;
 	uint16_t device;
 };
@@ -57,7 +57,7 @@ void sim_ipc_reset(void)
 CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
 	struct sim_memory *m = sim_memory_find(dptr);
-	struct ticket t = { .magic = MAGIC };
+	struct ticket t = {.magic = MAGIC};
 	struct stat st;
 
 	if (!pHandle || !m || m->kind != SIM_LEGACY || m->going)
@@ -177,8 +177,10 @@ CUresult sim_cuIpcCloseMemHandle(CUdeviceptr dptr)
 	struct sim_memory *m = sim_memory_find(dptr);
 
 	if (!m || m->kind != SIM_IMPORTED || m->range.start != dptr) {
-		sim_violation(SIM_V_BAD_FREE, "cuIpcCloseMemHandle of %#llx, "
-			      "which is not open", dptr);
+		sim_violation(SIM_V_BAD_FREE,
+			      "cuIpcCloseMemHandle of %#llx, "
+			      "which is not open",
+			      dptr);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	if (--m->opened)

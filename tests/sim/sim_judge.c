@@ -18,16 +18,16 @@
  *
  * Touches hang in buckets by 2 MiB page; those over many pages in one list.
  */
-#define PAGE_BITS	21
-#define MAX_PAGES	8
-#define N_BUCKETS	4096
+#define PAGE_BITS 21
+#define MAX_PAGES 8
+#define N_BUCKETS 4096
 
 struct touch {
 	struct touch *next;
 	uint64_t start, size;
-	struct sim_stream *stream;	/* held */
+	struct sim_stream *stream; /* held */
 	uint64_t seq;
-	uint64_t note;			/* announced range it was for, or 0 */
+	uint64_t note; /* announced range it was for, or 0 */
 	const char *name, *call;
 };
 
@@ -47,10 +47,10 @@ static unsigned long counts[SIM_V_KINDS];
 static char last_text[512];
 
 static const char *const names[SIM_V_KINDS] = {
-	[SIM_V_BUSY] = "busy", [SIM_V_UNSEEN] = "unseen",
+	[SIM_V_BUSY] = "busy",	     [SIM_V_UNSEEN] = "unseen",
 	[SIM_V_ILLEGAL] = "illegal", [SIM_V_HANDOUT] = "handout",
 	[SIM_V_OVERLAP] = "overlap", [SIM_V_STALE] = "stale",
-	[SIM_V_RULE] = "rule", [SIM_V_BAD_FREE] = "bad-free",
+	[SIM_V_RULE] = "rule",	     [SIM_V_BAD_FREE] = "bad-free",
 };
 
 const char *sim_violation_name(enum sim_violation kind)
@@ -176,8 +176,7 @@ static void add_touch(const struct touch *touch)
  * The first touch in the list that overlaps, is not old, and matters to the
  * caller; old ones go on the way.
  */
-static struct touch *find_in(struct touch **link, uint64_t start,
-			     uint64_t size,
+static struct touch *find_in(struct touch **link, uint64_t start, uint64_t size,
 			     bool (*matters)(const struct touch *, void *),
 			     void *arg)
 {
@@ -217,12 +216,13 @@ static struct touch *find_touch(uint64_t start, uint64_t size,
 static void report(enum sim_violation kind, const char *what,
 		   const struct touch *t, uint64_t start, uint64_t size)
 {
-	sim_violation(kind, "%s %#llx+%#llx: %s (%s) touches %#llx+%#llx as "
+	sim_violation(kind,
+		      "%s %#llx+%#llx: %s (%s) touches %#llx+%#llx as "
 		      "work %llu of stream %llu, where %llu are complete and "
-		      "%llu seen", what, (unsigned long long)start,
-		      (unsigned long long)size, t->name, t->call,
-		      (unsigned long long)t->start, (unsigned long long)t->size,
-		      (unsigned long long)t->seq,
+		      "%llu seen",
+		      what, (unsigned long long)start, (unsigned long long)size,
+		      t->name, t->call, (unsigned long long)t->start,
+		      (unsigned long long)t->size, (unsigned long long)t->seq,
 		      (unsigned long long)t->stream->id,
 		      (unsigned long long)t->stream->completed,
 		      (unsigned long long)t->stream->seen);
@@ -248,8 +248,11 @@ void sim_judge_submit(struct sim_stream *stream, uint64_t seq,
 		return;
 	for (i = 0; i < op->n_touch; i++) {
 		struct touch new = {
-			.start = op->touch[i].addr, .size = op->touch[i].size,
-			.stream = stream, .seq = seq, .name = op->name,
+			.start = op->touch[i].addr,
+			.size = op->touch[i].size,
+			.stream = stream,
+			.seq = seq,
+			.name = op->name,
 			.call = op->call,
 		};
 		const struct touch *old;
@@ -260,9 +263,10 @@ void sim_judge_submit(struct sim_stream *stream, uint64_t seq,
 		if (mode == SIM_JUDGE_ORDERED) {
 			old = find_touch(new.start, new.size, races, &new);
 			if (old)
-				report(SIM_V_HANDOUT, "work not ordered behind "
-				       "the former owner's, on", old,
-				       new.start, new.size);
+				report(SIM_V_HANDOUT,
+				       "work not ordered behind "
+				       "the former owner's, on",
+				       old, new.start, new.size);
 		}
 		add_touch(&new);
 	}
@@ -317,9 +321,11 @@ void sim_note_alloc(uint64_t ptr, size_t size)
 		const struct sim_range *other =
 			sim_range_overlap(&notes, ptr, size);
 
-		sim_violation(SIM_V_OVERLAP, "%#llx+%#zx is handed out while "
-			      "%#llx+%#llx lives", (unsigned long long)ptr,
-			      size, (unsigned long long)other->start,
+		sim_violation(SIM_V_OVERLAP,
+			      "%#llx+%#zx is handed out while "
+			      "%#llx+%#llx lives",
+			      (unsigned long long)ptr, size,
+			      (unsigned long long)other->start,
 			      (unsigned long long)other->size);
 		free(note);
 		sim_unlock();
@@ -344,8 +350,10 @@ void sim_note_free(uint64_t ptr)
 		sim_range_remove(&notes, range);
 		free(range);
 	} else {
-		sim_violation(SIM_V_RULE, "%#llx is given back, but was not "
-			      "handed out", (unsigned long long)ptr);
+		sim_violation(SIM_V_RULE,
+			      "%#llx is given back, but was not "
+			      "handed out",
+			      (unsigned long long)ptr);
 	}
 	sim_unlock();
 }

@@ -7,7 +7,7 @@
 
 struct sim_kernel {
 	const char *name;
-	const char *sizes;		/* bytes of each argument, as digits */
+	const char *sizes; /* bytes of each argument, as digits */
 	void (*run)(const struct sim_op *op);
 	void (*touch)(struct sim_op *op);
 };
@@ -16,7 +16,9 @@ static void add_touch(struct sim_op *op, uint64_t addr, uint64_t size,
 		      bool write)
 {
 	op->touch[op->n_touch++] = (struct sim_extent){
-		.addr = addr, .size = size, .write = write,
+		.addr = addr,
+		.size = size,
+		.write = write,
 	};
 }
 
@@ -119,16 +121,16 @@ static void run_sleep(const struct sim_op *op)
 }
 
 static const struct sim_kernel kernels[] = {
-	{ "vs_fill", "848", run_fill, touch_first },
-	{ "vs_add", "848", run_add, touch_first },
-	{ "vs_check", "8488", run_check, touch_check },
-	{ "vs_copy", "888", run_copy, touch_copy },
-	{ "vs_spin_flag", "8", NULL, touch_flag },
-	{ "vs_sleep", "8848", run_sleep, touch_sleep },
+	{"vs_fill", "848", run_fill, touch_first},
+	{"vs_add", "848", run_add, touch_first},
+	{"vs_check", "8488", run_check, touch_check},
+	{"vs_copy", "888", run_copy, touch_copy},
+	{"vs_spin_flag", "8", NULL, touch_flag},
+	{"vs_sleep", "8848", run_sleep, touch_sleep},
 };
 
 /* An .entry in PTX that the simulator knows nothing about. */
-static const struct sim_kernel unknown = { "unknown", "", NULL, NULL };
+static const struct sim_kernel unknown = {"unknown", "", NULL, NULL};
 
 const struct sim_kernel *sim_kernel_find(const char *name)
 {
@@ -155,7 +157,7 @@ static uint64_t read_arg(const void *p, size_t size)
 {
 	uint64_t value = 0;
 
-	memcpy(&value, p, size);	/* little-endian, as all hosts here */
+	memcpy(&value, p, size); /* little-endian, as all hosts here */
 	return value;
 }
 
@@ -171,8 +173,8 @@ bool sim_kernel_bind(const struct sim_kernel *kernel, void **params,
 	for (i = 0; kernel->sizes[i]; i++) {
 		size = (size_t)(kernel->sizes[i] - '0');
 		offset = sim_round_up(offset, size);
-		op->u.args[i] = read_arg(params ? params[i] : buffer + offset,
-					 size);
+		op->u.args[i] =
+			read_arg(params ? params[i] : buffer + offset, size);
 		offset += size;
 	}
 	if (kernel->touch)

@@ -18,19 +18,19 @@
 #include "sim_memory.h"
 #include "sim_pool.h"
 
-#define STEP		512u
-#define MAX_SMALL	((uint64_t)1 << 20)
-#define N_STEPS		((unsigned)(SIM_GRANULARITY / STEP))
+#define STEP 512u
+#define MAX_SMALL ((uint64_t)1 << 20)
+#define N_STEPS ((unsigned)(SIM_GRANULARITY / STEP))
 
 struct sim_block {
 	struct sim_block *next, *prev;
 	uint64_t start, size;
 	struct sim_context *ctx;
 	int fd;
-	bool small;			/* carved */
-	unsigned n_free;		/* steps */
-	unsigned search;		/* steps before are in use */
-	unsigned char used[N_STEPS];	/* small: 1 in use, 2 was used */
+	bool small;		     /* carved */
+	unsigned n_free;	     /* steps */
+	unsigned search;	     /* steps before are in use */
+	unsigned char used[N_STEPS]; /* small: 1 in use, 2 was used */
 };
 
 static struct sim_block *blocks;
@@ -51,8 +51,8 @@ static struct sim_block *block_new(struct sim_context *ctx, uint64_t size,
 				   bool small)
 {
 	/* The table is for small blocks only. */
-	struct sim_block *b = sim_zalloc(small ? sizeof(*b)
-				: offsetof(struct sim_block, used));
+	struct sim_block *b = sim_zalloc(
+		small ? sizeof(*b) : offsetof(struct sim_block, used));
 
 	b->fd = -1;
 	b->size = size;
@@ -264,7 +264,7 @@ CUresult sim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch,
 static CUresult free_memory(struct sim_memory *m)
 {
 	uint64_t start = m->range.start, id = m->buffer_id;
-	struct sim_vclock clock = { 0 };
+	struct sim_vclock clock = {0};
 
 	m->going = m->kind != SIM_ASYNC;
 	if (m->going) {
@@ -304,8 +304,10 @@ CUresult sim_cuMemFree_v2(CUdeviceptr dptr)
 	if (!m || m->range.start != dptr || m->going ||
 	    (m->kind != SIM_LEGACY && m->kind != SIM_ASYNC &&
 	     m->kind != SIM_MANAGED)) {
-		sim_violation(SIM_V_BAD_FREE, "cuMemFree of %#llx, which is "
-			      "no allocation", dptr);
+		sim_violation(SIM_V_BAD_FREE,
+			      "cuMemFree of %#llx, which is "
+			      "no allocation",
+			      dptr);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	return free_memory(m);

@@ -64,8 +64,7 @@ static void forked(void)
 		sim_life.forked = true;
 }
 
-__attribute__((constructor))
-static void loaded(void)
+__attribute__((constructor)) static void loaded(void)
 {
 	sim_lock();
 	start();
@@ -74,8 +73,7 @@ static void loaded(void)
 }
 
 /* Later calls, from other libraries' destructors, find the driver gone. */
-__attribute__((destructor))
-static void unloaded(void)
+__attribute__((destructor)) static void unloaded(void)
 {
 	const char *path = sim_env("SIM_REPORT");
 

@@ -10,7 +10,7 @@
 struct sim_life {
 	bool initialized;
 	bool deinitialized;
-	bool forked;			/* this is a child: no driver here */
+	bool forked; /* this is a child: no driver here */
 };
 
 extern struct sim_life sim_life;

@@ -85,7 +85,7 @@ static const struct {
 	CUresult code;
 	const char *name, *text;
 } errors[] = {
-#define SIM_ERROR(code, text) { code, #code, text },
+#define SIM_ERROR(code, text) {code, #code, text},
 #include "sim_error.def"
 #undef SIM_ERROR
 };

@@ -3,14 +3,19 @@
 #include "sim_context.h"
 #include "sim_copy.h"
 
-static CUresult linear(CUdeviceptr dst, enum sim_side dst_side,
-		       CUdeviceptr src, enum sim_side src_side, size_t size,
-		       bool async, CUstream stream)
+static CUresult linear(CUdeviceptr dst, enum sim_side dst_side, CUdeviceptr src,
+		       enum sim_side src_side, size_t size, bool async,
+		       CUstream stream)
 {
 	struct sim_transfer t = {
-		.copy = { .dst = dst, .src = src, .width = size,
-			  .height = 1, .depth = 1 },
-		.dst = dst_side, .src = src_side, .async = async,
+		.copy = {.dst = dst,
+			 .src = src,
+			 .width = size,
+			 .height = 1,
+			 .depth = 1},
+		.dst = dst_side,
+		.src = src_side,
+		.async = async,
 	};
 
 	return sim_transfer(&t, stream);
@@ -76,10 +81,15 @@ static CUresult peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
 		     CUstream stream)
 {
 	struct sim_transfer t = {
-		.copy = { .dst = dst, .src = src, .width = size,
-			  .height = 1, .depth = 1 },
-		.dst = SIM_DEVICE_SIDE, .src = SIM_DEVICE_SIDE,
-		.peer = true, .async = async,
+		.copy = {.dst = dst,
+			 .src = src,
+			 .width = size,
+			 .height = 1,
+			 .depth = 1},
+		.dst = SIM_DEVICE_SIDE,
+		.src = SIM_DEVICE_SIDE,
+		.peer = true,
+		.async = async,
 	};
 	struct sim_context *ctx;
 
@@ -130,7 +140,7 @@ static bool pitched(CUmemorytype type, const void *host, CUdeviceptr device,
 
 static CUresult copy_2d(const CUDA_MEMCPY2D *p, bool async, CUstream stream)
 {
-	struct sim_transfer t = { .async = async };
+	struct sim_transfer t = {.async = async};
 	size_t dst_pitch, src_pitch;
 
 	if (!p)
@@ -141,15 +151,17 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *p, bool async, CUstream stream)
 	    (dst_pitch < p->WidthInBytes || src_pitch < p->WidthInBytes))
 		return CUDA_ERROR_INVALID_VALUE;
 	t.copy = (struct sim_copy){
-		.dst_pitch = dst_pitch, .src_pitch = src_pitch,
-		.width = p->WidthInBytes, .height = p->Height, .depth = 1,
+		.dst_pitch = dst_pitch,
+		.src_pitch = src_pitch,
+		.width = p->WidthInBytes,
+		.height = p->Height,
+		.depth = 1,
 	};
 	if (!pitched(p->dstMemoryType, p->dstHost, p->dstDevice,
 		     p->dstY * dst_pitch + p->dstXInBytes, &t.copy.dst,
 		     &t.dst) ||
 	    !pitched(p->srcMemoryType, p->srcHost, p->srcDevice,
-		     p->srcY * src_pitch + p->srcXInBytes, &t.copy.src,
-		     &t.src))
+		     p->srcY * src_pitch + p->srcXInBytes, &t.copy.src, &t.src))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	return sim_transfer(&t, stream);
 }
@@ -169,80 +181,79 @@ CUresult sim_cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *pCopy, CUstream hStream)
 	return copy_2d(pCopy, true, hStream);
 }
 
-/* CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER agree in the names that count. */
-#define FILL_3D(t, p)							\
-do {									\
-	size_t dst_pitch = (p)->dstPitch ? (p)->dstPitch		\
-					 : (p)->WidthInBytes;		\
-	size_t src_pitch = (p)->srcPitch ? (p)->srcPitch		\
-					 : (p)->WidthInBytes;		\
-	size_t dst_rows = (p)->dstHeight ? (p)->dstHeight : (p)->Height;\
-	size_t src_rows = (p)->srcHeight ? (p)->srcHeight : (p)->Height;\
-									\
-	(t)->copy = (struct sim_copy){					\
-		.dst_pitch = dst_pitch,					\
-		.src_pitch = src_pitch,					\
-		.dst_slice = dst_pitch * dst_rows,			\
-		.src_slice = src_pitch * src_rows,			\
-		.width = (p)->WidthInBytes,				\
-		.height = (p)->Height,					\
-		.depth = (p)->Depth,					\
-	};								\
-} while (0)
-
-static uint64_t offset_3d(size_t x, size_t y, size_t z, size_t pitch,
-			  size_t slice)
+/* 0 stands for "as the copy itself" (cuda.h). */
+static size_t size_or(size_t size, size_t otherwise)
 {
-	return z * slice + y * pitch + x;
+	return size ? size : otherwise;
 }
 
-static CUresult copy_3d(const CUDA_MEMCPY3D *p, bool async, CUstream stream)
+static CUresult copy_3d(const CUDA_MEMCPY3D *p, bool peer_copy, bool async,
+			CUstream stream)
 {
-	struct sim_transfer t = { .async = async };
+	struct sim_transfer t = {.peer = peer_copy, .async = async};
+	struct sim_copy *c = &t.copy;
 
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
-	FILL_3D(&t, p);
+	c->width = p->WidthInBytes;
+	c->height = p->Height;
+	c->depth = p->Depth;
+	c->dst_pitch = size_or(p->dstPitch, c->width);
+	c->src_pitch = size_or(p->srcPitch, c->width);
+	c->dst_slice = c->dst_pitch * size_or(p->dstHeight, c->height);
+	c->src_slice = c->src_pitch * size_or(p->srcHeight, c->height);
 	if (!pitched(p->dstMemoryType, p->dstHost, p->dstDevice,
-		     offset_3d(p->dstXInBytes, p->dstY, p->dstZ,
-			       t.copy.dst_pitch, t.copy.dst_slice),
-		     &t.copy.dst, &t.dst) ||
+		     p->dstZ * c->dst_slice + p->dstY * c->dst_pitch +
+			     p->dstXInBytes,
+		     &c->dst, &t.dst) ||
 	    !pitched(p->srcMemoryType, p->srcHost, p->srcDevice,
-		     offset_3d(p->srcXInBytes, p->srcY, p->srcZ,
-			       t.copy.src_pitch, t.copy.src_slice),
-		     &t.copy.src, &t.src))
+		     p->srcZ * c->src_slice + p->srcY * c->src_pitch +
+			     p->srcXInBytes,
+		     &c->src, &t.src))
 		return CUDA_ERROR_NOT_SUPPORTED;
 	return sim_transfer(&t, stream);
 }
 
 CUresult sim_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy)
 {
-	return copy_3d(pCopy, false, NULL);
+	return copy_3d(pCopy, false, false, NULL);
 }
 
 CUresult sim_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
 {
-	return copy_3d(pCopy, true, hStream);
+	return copy_3d(pCopy, false, true, hStream);
 }
 
+/* The contexts are not needed: addresses tell their devices. */
 static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, bool async,
 			     CUstream stream)
 {
-	struct sim_transfer t = { .async = async, .peer = true };
+	CUDA_MEMCPY3D plain;
 
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
-	FILL_3D(&t, p);
-	if (!pitched(p->dstMemoryType, p->dstHost, p->dstDevice,
-		     offset_3d(p->dstXInBytes, p->dstY, p->dstZ,
-			       t.copy.dst_pitch, t.copy.dst_slice),
-		     &t.copy.dst, &t.dst) ||
-	    !pitched(p->srcMemoryType, p->srcHost, p->srcDevice,
-		     offset_3d(p->srcXInBytes, p->srcY, p->srcZ,
-			       t.copy.src_pitch, t.copy.src_slice),
-		     &t.copy.src, &t.src))
-		return CUDA_ERROR_NOT_SUPPORTED;
-	return sim_transfer(&t, stream);
+	plain = (CUDA_MEMCPY3D){
+		.srcXInBytes = p->srcXInBytes,
+		.srcY = p->srcY,
+		.srcZ = p->srcZ,
+		.srcMemoryType = p->srcMemoryType,
+		.srcHost = p->srcHost,
+		.srcDevice = p->srcDevice,
+		.srcPitch = p->srcPitch,
+		.srcHeight = p->srcHeight,
+		.dstXInBytes = p->dstXInBytes,
+		.dstY = p->dstY,
+		.dstZ = p->dstZ,
+		.dstMemoryType = p->dstMemoryType,
+		.dstHost = p->dstHost,
+		.dstDevice = p->dstDevice,
+		.dstPitch = p->dstPitch,
+		.dstHeight = p->dstHeight,
+		.WidthInBytes = p->WidthInBytes,
+		.Height = p->Height,
+		.Depth = p->Depth,
+	};
+	return copy_3d(&plain, true, async, stream);
 }
 
 CUresult sim_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)

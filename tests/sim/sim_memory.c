@@ -106,8 +106,8 @@ static bool exists(const struct sim_extent *t)
 	return t->addr + t->size <= m->range.start + m->range.size;
 }
 
-static bool may_touch(const struct sim_stream *stream,
-		      const struct sim_op *op, const struct sim_extent *t)
+static bool may_touch(const struct sim_stream *stream, const struct sim_op *op,
+		      const struct sim_extent *t)
 {
 	if (t->host || !t->size)
 		return true;
@@ -117,8 +117,7 @@ static bool may_touch(const struct sim_stream *stream,
 				     t->write);
 }
 
-bool sim_memory_check_access(struct sim_stream *stream,
-			     const struct sim_op *op)
+bool sim_memory_check_access(struct sim_stream *stream, const struct sim_op *op)
 {
 	unsigned i;
 
@@ -127,7 +126,8 @@ bool sim_memory_check_access(struct sim_stream *stream,
 
 		if (may_touch(stream, op, t))
 			continue;
-		sim_violation(SIM_V_ILLEGAL, "%s (%s) touches %#llx+%#llx, "
+		sim_violation(SIM_V_ILLEGAL,
+			      "%s (%s) touches %#llx+%#llx, "
 			      "which device %d cannot reach; stream %llu",
 			      op->name, op->call, (unsigned long long)t->addr,
 			      (unsigned long long)t->size, op->device,

@@ -13,26 +13,26 @@
 #include "sim_work.h"
 
 enum sim_memory_kind {
-	SIM_LEGACY,			/* cuMemAlloc */
-	SIM_ASYNC,			/* cuMemAllocAsync */
+	SIM_LEGACY, /* cuMemAlloc */
+	SIM_ASYNC,  /* cuMemAllocAsync */
 	SIM_MANAGED,
-	SIM_HOST,			/* cuMemAllocHost, cuMemHostAlloc */
-	SIM_REGISTERED,			/* cuMemHostRegister */
-	SIM_IMPORTED,			/* cuIpcOpenMemHandle */
+	SIM_HOST,	/* cuMemAllocHost, cuMemHostAlloc */
+	SIM_REGISTERED, /* cuMemHostRegister */
+	SIM_IMPORTED,	/* cuIpcOpenMemHandle */
 };
 
 struct sim_memory {
-	struct sim_range range;		/* as requested, not rounded */
+	struct sim_range range; /* as requested, not rounded */
 	enum sim_memory_kind kind;
 	int device;
-	struct sim_context *ctx;	/* that allocated it */
+	struct sim_context *ctx; /* that allocated it */
 	uint64_t buffer_id;
-	uint64_t mapping_start, mapping_size;	/* the 2 MiB block(s) */
-	unsigned flags;			/* of host memory */
+	uint64_t mapping_start, mapping_size; /* the 2 MiB block(s) */
+	unsigned flags;			      /* of host memory */
 	bool sync_memops;
-	bool going;			/* a free waits for the device */
-	struct sim_block *block;	/* legacy (sim_legacy.c) */
-	struct sim_pool *pool;		/* async (sim_pool.c) */
+	bool going;		 /* a free waits for the device */
+	struct sim_block *block; /* legacy (sim_legacy.c) */
+	struct sim_pool *pool;	 /* async (sim_pool.c) */
 	/* imported (sim_ipc.c) */
 	unsigned opened;
 	uint64_t key;

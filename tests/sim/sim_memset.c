@@ -31,8 +31,10 @@ static void run_set(const struct sim_op *op)
 
 static CUresult set(const struct sim_set *s, CUstream hStream)
 {
-	struct sim_op op = { .name = "set", .call = sim_thread.call,
-			     .n_touch = 1, .u.set = *s };
+	struct sim_op op = {.name = "set",
+			    .call = sim_thread.call,
+			    .n_touch = 1,
+			    .u.set = *s};
 	uint64_t row = (uint64_t)s->width * s->element;
 	struct sim_stream *stream;
 	CUresult result = sim_stream_get(hStream, &stream);
@@ -55,8 +57,11 @@ static CUresult set(const struct sim_set *s, CUstream hStream)
 static CUresult set_linear(CUdeviceptr dst, uint32_t value, unsigned element,
 			   size_t n, CUstream stream)
 {
-	struct sim_set s = { .dst = dst, .value = value, .element = element,
-			     .width = n, .height = 1 };
+	struct sim_set s = {.dst = dst,
+			    .value = value,
+			    .element = element,
+			    .width = n,
+			    .height = 1};
 
 	return set(&s, stream);
 }
@@ -65,9 +70,12 @@ static CUresult set_2d(CUdeviceptr dst, size_t pitch, uint32_t value,
 		       unsigned element, size_t width, size_t height,
 		       CUstream stream)
 {
-	struct sim_set s = { .dst = dst, .value = value, .element = element,
-			     .pitch = pitch, .width = width,
-			     .height = height };
+	struct sim_set s = {.dst = dst,
+			    .value = value,
+			    .element = element,
+			    .pitch = pitch,
+			    .width = width,
+			    .height = height};
 
 	return set(&s, stream);
 }

@@ -12,8 +12,8 @@
 
 struct module {
 	uint64_t handle;
-	struct sim_context *ctx;	/* NULL: a library */
-	char *ptx;			/* NULL: a binary image, holds all */
+	struct sim_context *ctx; /* NULL: a library */
+	char *ptx;		 /* NULL: a binary image, holds all */
 };
 
 struct function {
@@ -256,10 +256,9 @@ CUresult sim_cuLibraryLoadFromFile(CUlibrary *library, const char *fileName,
 
 	if (!text)
 		return CUDA_ERROR_FILE_NOT_FOUND;
-	result = sim_cuLibraryLoadData(library, text, jitOptions,
-				       jitOptionsValues, numJitOptions,
-				       libraryOptions, libraryOptionValues,
-				       numLibraryOptions);
+	result = sim_cuLibraryLoadData(
+		library, text, jitOptions, jitOptionsValues, numJitOptions,
+		libraryOptions, libraryOptionValues, numLibraryOptions);
 	free(text);
 	return result;
 }
@@ -276,10 +275,8 @@ CUresult sim_cuLibraryGetKernel(CUkernel *pKernel, CUlibrary library,
 	CUresult result = CUDA_ERROR_INVALID_VALUE;
 
 	if (pKernel)
-		result = sim_cuModuleGetFunction(&function,
-						 SIM_AS(CUmodule,
-							SIM_OF(library)),
-						 name);
+		result = sim_cuModuleGetFunction(
+			&function, SIM_AS(CUmodule, SIM_OF(library)), name);
 	if (result == CUDA_SUCCESS)
 		*pKernel = SIM_AS(CUkernel, SIM_OF(function));
 	return result;
@@ -331,7 +328,7 @@ CUresult sim_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib,
 static CUresult launch(CUfunction hfunc, CUstream hStream, bool has_size,
 		       void **params, void **extra)
 {
-	struct sim_op op = { .call = sim_thread.call };
+	struct sim_op op = {.call = sim_thread.call};
 	struct function *f = sim_handle_get(SIM_FUNCTION, SIM_OF(hfunc));
 	struct sim_stream *stream;
 	CUresult result = sim_stream_get(hStream, &stream);
@@ -350,15 +347,14 @@ static CUresult launch(CUfunction hfunc, CUstream hStream, bool has_size,
 CUresult sim_cuLaunchKernel(CUfunction f, unsigned int gridDimX,
 			    unsigned int gridDimY, unsigned int gridDimZ,
 			    unsigned int blockDimX, unsigned int blockDimY,
-			    unsigned int blockDimZ,
-			    unsigned int sharedMemBytes, CUstream hStream,
-			    void **kernelParams, void **extra)
+			    unsigned int blockDimZ, unsigned int sharedMemBytes,
+			    CUstream hStream, void **kernelParams, void **extra)
 {
 	(void)sharedMemBytes;
 	return launch(f, hStream,
 		      gridDimX && gridDimY && gridDimZ && blockDimX &&
-		      blockDimY && blockDimZ &&
-		      blockDimX * blockDimY * blockDimZ <= 1024,
+			      blockDimY && blockDimZ &&
+			      blockDimX * blockDimY * blockDimZ <= 1024,
 		      kernelParams, extra);
 }
 
@@ -367,11 +363,10 @@ CUresult sim_cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction f,
 {
 	if (!config)
 		return CUDA_ERROR_INVALID_VALUE;
-	return sim_cuLaunchKernel(f, config->gridDimX, config->gridDimY,
-				  config->gridDimZ, config->blockDimX,
-				  config->blockDimY, config->blockDimZ,
-				  config->sharedMemBytes, config->hStream,
-				  kernelParams, extra);
+	return sim_cuLaunchKernel(
+		f, config->gridDimX, config->gridDimY, config->gridDimZ,
+		config->blockDimX, config->blockDimY, config->blockDimZ,
+		config->sharedMemBytes, config->hStream, kernelParams, extra);
 }
 
 static void run_host(const struct sim_op *op)
@@ -381,8 +376,10 @@ static void run_host(const struct sim_op *op)
 
 CUresult sim_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 {
-	struct sim_op op = { .name = "host function", .call = sim_thread.call,
-			     .host_function = true, .run = run_host };
+	struct sim_op op = {.name = "host function",
+			    .call = sim_thread.call,
+			    .host_function = true,
+			    .run = run_host};
 	struct sim_stream *stream;
 	CUresult result = sim_stream_get(hStream, &stream);
 

@@ -18,7 +18,7 @@ static struct sim_physical *first;
 static uint64_t last_serial;
 
 /* In the file's name, so that an importer knows what it got. */
-#define NAME_FORMAT	"sim-d%d-r%d-t%d"
+#define NAME_FORMAT "sim-d%d-r%d-t%d"
 
 static struct sim_physical *physical_new(uint64_t size,
 					 const CUmemAllocationProp *prop)
@@ -120,15 +120,15 @@ static CUresult check_prop(const CUmemAllocationProp *prop)
 	return CUDA_SUCCESS;
 }
 
-CUresult sim_cuMemGetAllocationGranularity(size_t *granularity,
-				const CUmemAllocationProp *prop,
-				CUmemAllocationGranularity_flags option)
+CUresult
+sim_cuMemGetAllocationGranularity(size_t *granularity,
+				  const CUmemAllocationProp *prop,
+				  CUmemAllocationGranularity_flags option)
 {
 	CUresult result = check_prop(prop);
 
-	if (!granularity ||
-	    (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
-	     option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
+	if (!granularity || (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
+			     option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (result == CUDA_SUCCESS)
 		*granularity = SIM_GRANULARITY;
@@ -185,8 +185,10 @@ CUresult sim_cuMemRelease(CUmemGenericAllocationHandle handle)
 	struct sim_physical *p = sim_handle_peek(SIM_PHYSICAL, handle);
 
 	if (!p) {
-		sim_violation(SIM_V_RULE, "cuMemRelease of the unknown handle "
-			      "%#llx", handle);
+		sim_violation(SIM_V_RULE,
+			      "cuMemRelease of the unknown handle "
+			      "%#llx",
+			      handle);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	if (p->handle_refs == 1 && !p->n_mappings)
@@ -197,8 +199,9 @@ CUresult sim_cuMemRelease(CUmemGenericAllocationHandle handle)
 	return CUDA_SUCCESS;
 }
 
-CUresult sim_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
-					CUmemGenericAllocationHandle handle)
+CUresult
+sim_cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *prop,
+					   CUmemGenericAllocationHandle handle)
 {
 	struct sim_physical *p = sim_physical_get(handle);
 
@@ -254,17 +257,16 @@ static bool read_name(int fd, CUmemAllocationProp *prop)
 	*prop = (CUmemAllocationProp){
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 		.requestedHandleTypes = (CUmemAllocationHandleType)types,
-		.location = { .type = CU_MEM_LOCATION_TYPE_DEVICE,
-			      .id = device },
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
 	};
 	prop->allocFlags.gpuDirectRDMACapable = (unsigned char)rdma;
 	return true;
 }
 
-CUresult sim_cuMemImportFromShareableHandle(
-				CUmemGenericAllocationHandle *handle,
-				void *osHandle,
-				CUmemAllocationHandleType shHandleType)
+CUresult
+sim_cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle,
+				   void *osHandle,
+				   CUmemAllocationHandleType shHandleType)
 {
 	int fd = (int)(intptr_t)osHandle;
 	CUmemAllocationProp prop;

@@ -10,15 +10,15 @@
 
 struct sim_physical {
 	struct sim_physical *next, *prev;
-	uint64_t handle;		/* 0: no reference by handle */
+	uint64_t handle; /* 0: no reference by handle */
 	unsigned handle_refs;
 	unsigned n_mappings;
 	uint64_t size;
 	uint64_t serial;
-	uint64_t inode;			/* of the file, 0 without */
-	int fd;				/* -1 without backing */
+	uint64_t inode; /* of the file, 0 without */
+	int fd;		/* -1 without backing */
 	int device;
-	bool imported;			/* another process paid for it */
+	bool imported; /* another process paid for it */
 	CUmemAllocationProp prop;
 };
 

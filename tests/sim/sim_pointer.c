@@ -120,7 +120,8 @@ static void answer_range(const struct pointer *p, CUpointer_attribute attribute,
 		r = p->memory ? &p->memory->range
 			      : &p->mapping->reservation->range;
 		set_u64(a, attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE
-			   ? r->size : r->start);
+				   ? r->size
+				   : r->start);
 		return;
 	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
 		set_u64(a, p->memory ? p->memory->mapping_start
@@ -135,8 +136,8 @@ static void answer_range(const struct pointer *p, CUpointer_attribute attribute,
 static bool rdma_capable(const struct pointer *p)
 {
 	return is_legacy(p) ||
-	       (p->mapping && p->mapping->physical->prop.allocFlags
-						.gpuDirectRDMACapable);
+	       (p->mapping &&
+		p->mapping->physical->prop.allocFlags.gpuDirectRDMACapable);
 }
 
 static CUresult answer(const struct pointer *p, CUpointer_attribute attribute,
@@ -147,8 +148,8 @@ static CUresult answer(const struct pointer *p, CUpointer_attribute attribute,
 		set_u64(a, context_of(p));
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-		set_u32(a, is_host(p) ? CU_MEMORYTYPE_HOST
-				      : CU_MEMORYTYPE_DEVICE);
+		set_u32(a,
+			is_host(p) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
 		set_u64(a, p->addr);
@@ -157,7 +158,8 @@ static CUresult answer(const struct pointer *p, CUpointer_attribute attribute,
 		set_u64(a, p->addr);
 		return is_host(p) || (p->memory &&
 				      p->memory->kind == SIM_MANAGED)
-		       ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+			       ? CUDA_SUCCESS
+			       : CUDA_ERROR_INVALID_VALUE;
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
 		set_flag(a, p->memory && p->memory->sync_memops);
 		return CUDA_SUCCESS;
@@ -192,12 +194,13 @@ static CUresult answer(const struct pointer *p, CUpointer_attribute attribute,
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
 		set_u32(a, reachable(p)
-			   ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
-			   : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE);
+				   ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
+				   : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
 		set_u64(a, p->memory && p->memory->pool
-			   ? sim_pool_handle(p->memory->pool) : 0);
+				   ? sim_pool_handle(p->memory->pool)
+				   : 0);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
 		set_flag(a, is_legacy(p));
@@ -210,7 +213,7 @@ static CUresult answer(const struct pointer *p, CUpointer_attribute attribute,
 CUresult sim_cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 				   CUdeviceptr ptr)
 {
-	struct answer a = { .size = 0 };
+	struct answer a = {.size = 0};
 	struct pointer p;
 	CUresult result;
 
@@ -257,10 +260,9 @@ CUresult sim_cuPointerGetAttributes(unsigned int numAttributes,
 	if (!numAttributes || !attributes || !data)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (i = 0; i < numAttributes; i++) {
-		struct answer a = { .size = 0 };
+		struct answer a = {.size = 0};
 
-		if (!known ||
-		    answer(&p, attributes[i], &a) != CUDA_SUCCESS)
+		if (!known || answer(&p, attributes[i], &a) != CUDA_SUCCESS)
 			answer_unknown(attributes[i], &a);
 		memcpy(data[i], &a.u, a.size);
 	}
@@ -284,9 +286,9 @@ CUresult sim_cuPointerSetAttribute(const void *value,
 
 /* DMA-BUF: works for both kinds (facts, 6); the range must be whole pages. */
 CUresult sim_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr,
-				size_t size,
-				CUmemRangeHandleType handleType,
-				unsigned long long flags)
+					   size_t size,
+					   CUmemRangeHandleType handleType,
+					   unsigned long long flags)
 {
 	struct pointer p;
 	uint64_t offset;

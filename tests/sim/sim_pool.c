@@ -21,14 +21,14 @@ struct sim_pool {
 	uint64_t handle;
 	struct sim_pool *next;
 	int device;
-	uint64_t used, reserved;	/* reserved: counted on the device */
+	uint64_t used, reserved; /* reserved: counted on the device */
 	uint64_t used_high, reserved_high;
 	uint64_t threshold;
 	bool is_default;
 	unsigned char access[SIM_MAX_DEVICES];
 };
 
-#define POOL_STEP	((uint64_t)2 << 20)
+#define POOL_STEP ((uint64_t)2 << 20)
 
 static struct sim_pool *pools;
 
@@ -221,8 +221,8 @@ static void finish_free(const struct sim_op *op, struct sim_context *ctx)
 
 CUresult sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 {
-	struct sim_op op = { .name = "free", .call = sim_thread.call,
-			     .finish = finish_free };
+	struct sim_op op = {
+		.name = "free", .call = sim_thread.call, .finish = finish_free};
 	struct sim_memory *m = sim_memory_find(dptr);
 	struct sim_stream *stream;
 	CUresult result = sim_stream_get(hStream, &stream);
@@ -236,8 +236,10 @@ CUresult sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 	    !stream->capture)
 		return sim_cuMemFree_v2(dptr);
 	if (!m || m->range.start != dptr || m->kind != SIM_ASYNC || m->going) {
-		sim_violation(SIM_V_BAD_FREE, "cuMemFreeAsync of %#llx, which "
-			      "is no allocation", dptr);
+		sim_violation(SIM_V_BAD_FREE,
+			      "cuMemFreeAsync of %#llx, which "
+			      "is no allocation",
+			      dptr);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	if (stream->capture)
@@ -333,11 +335,21 @@ CUresult sim_cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attr,
 	if (!p || !value)
 		return CUDA_ERROR_INVALID_VALUE;
 	switch ((int)attr) {
-	case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:	*out = p->threshold; break;
-	case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT: *out = p->reserved; break;
-	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH: *out = p->reserved_high; break;
-	case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:	*out = p->used; break;
-	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:	*out = p->used_high; break;
+	case CU_MEMPOOL_ATTR_RELEASE_THRESHOLD:
+		*out = p->threshold;
+		break;
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
+		*out = p->reserved;
+		break;
+	case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
+		*out = p->reserved_high;
+		break;
+	case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
+		*out = p->used;
+		break;
+	case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
+		*out = p->used_high;
+		break;
 	case CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES:
 	case CU_MEMPOOL_ATTR_REUSE_ALLOW_OPPORTUNISTIC:
 	case CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES:
@@ -365,8 +377,8 @@ CUresult sim_cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *map,
 	return CUDA_SUCCESS;
 }
 
-CUresult sim_cuMemPoolGetAccess(CUmemAccess_flags *flags,
-				CUmemoryPool memPool, CUmemLocation *location)
+CUresult sim_cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool memPool,
+				CUmemLocation *location)
 {
 	struct sim_pool *p = sim_handle_get(SIM_POOL, SIM_OF(memPool));
 

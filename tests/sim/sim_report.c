@@ -22,9 +22,9 @@
 
 static void add_memory(int device, struct sim_books *b)
 {
-	struct sim_memory_sums m = { .n = { 0 } };
-	struct sim_physical_sums p = { 0 };
-	struct sim_vmm_sums v = { 0 };
+	struct sim_memory_sums m = {.n = {0}};
+	struct sim_physical_sums p = {0};
+	struct sim_vmm_sums v = {0};
 
 	sim_memory_sum(device, &m);
 	sim_physical_sum(device, &p);

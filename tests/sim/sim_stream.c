@@ -105,8 +105,7 @@ void sim_stream_wait_for(struct sim_stream *stream,
 	sim_vclock_merge(&stream->waits, clock);
 }
 
-static void wait_for_stream(struct sim_stream *stream,
-			    struct sim_stream *other)
+static void wait_for_stream(struct sim_stream *stream, struct sim_stream *other)
 {
 	sim_stream_wait_for(stream, &other->behind);
 	sim_vclock_add(&stream->behind, other, other->submitted);
@@ -213,7 +212,7 @@ CUresult sim_cuStreamDestroy(CUstream hStream)
 
 CUresult sim_cuStreamQuery(CUstream hStream)
 {
-	struct sim_vclock clock = { 0 };
+	struct sim_vclock clock = {0};
 	struct sim_stream *stream;
 	CUresult result = sim_stream_get(hStream, &stream);
 
@@ -233,7 +232,7 @@ CUresult sim_cuStreamQuery(CUstream hStream)
 
 CUresult sim_cuStreamSynchronize(CUstream hStream)
 {
-	struct sim_vclock clock = { 0 };
+	struct sim_vclock clock = {0};
 	struct sim_stream *stream;
 	struct sim_context *ctx;
 	CUresult result = sim_stream_get(hStream, &stream);

@@ -16,14 +16,14 @@ struct sim_capture;
 struct sim_joins;
 
 struct sim_stream {
-	uint64_t handle;		/* 0 for legacy and per-thread ones */
-	uint64_t id;			/* never reused */
+	uint64_t handle; /* 0 for legacy and per-thread ones */
+	uint64_t id;	 /* never reused */
 	struct sim_context *ctx;
-	struct sim_stream *next, *prev;	/* in ctx->streams */
+	struct sim_stream *next, *prev; /* in ctx->streams */
 	unsigned refs;			/* vector clocks, queue, context */
 	unsigned flags;			/* CU_STREAM_NON_BLOCKING */
 	int priority;
-	uint64_t thread;		/* of a per-thread stream, else 0 */
+	uint64_t thread; /* of a per-thread stream, else 0 */
 	bool legacy;
 	bool destroyed;
 
@@ -32,17 +32,17 @@ struct sim_stream {
 	struct sim_vclock behind;
 	/* of that, what the next work still has to wait for */
 	struct sim_vclock waits;
-	uint64_t ctx_waits;		/* ctx->n_waits already merged */
+	uint64_t ctx_waits; /* ctx->n_waits already merged */
 
-	struct sim_work *head, *tail;	/* not complete, oldest first */
-	bool served;			/* a worker has it */
-	pthread_cond_t done;		/* completed has grown */
+	struct sim_work *head, *tail; /* not complete, oldest first */
+	bool served;		      /* a worker has it */
+	pthread_cond_t done;	      /* completed has grown */
 
 	/* capture (sim_capture.c) */
-	struct sim_capture *capture;	/* NULL: not capturing */
+	struct sim_capture *capture; /* NULL: not capturing */
 	struct sim_stream *capture_next;
 	unsigned capture_index;
-	struct sim_joins *joins;	/* what its next operation follows */
+	struct sim_joins *joins; /* what its next operation follows */
 };
 
 struct sim_stream *sim_stream_new(struct sim_context *ctx, unsigned flags,

@@ -22,12 +22,12 @@
 #include "kernels_ptx.h"
 #include "sim.h"
 
-#define KIB	((size_t)1 << 10)
-#define MIB	((size_t)1 << 20)
-#define GIB	((size_t)1 << 30)
+#define KIB ((size_t)1 << 10)
+#define MIB ((size_t)1 << 20)
+#define GIB ((size_t)1 << 30)
 
-#define OK(call)	assert_int_equal((call), CUDA_SUCCESS)
-#define GIVES(call, code)	assert_int_equal((call), (code))
+#define OK(call) assert_int_equal((call), CUDA_SUCCESS)
+#define GIVES(call, code) assert_int_equal((call), (code))
 
 /* Exactly one violation so far, of that kind; forget it. */
 static inline void expect_violation(enum sim_violation kind)
@@ -63,10 +63,10 @@ static inline CUresult launch(CUfunction f, CUstream s, void **params)
 	return cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, s, params, NULL);
 }
 
-static inline CUresult fill(const struct kernels *k, CUstream s,
-			    CUdeviceptr p, uint32_t value, uint64_t n)
+static inline CUresult fill(const struct kernels *k, CUstream s, CUdeviceptr p,
+			    uint32_t value, uint64_t n)
 {
-	void *params[] = { &p, &value, &n };
+	void *params[] = {&p, &value, &n};
 
 	return launch(k->fill, s, params);
 }
@@ -77,17 +77,16 @@ static inline CUresult slow_fill(const struct kernels *k, CUstream s,
 				 uint64_t n)
 {
 	uint64_t ns = ms * 1000000;
-	void *params[] = { &ns, &p, &value, &n };
+	void *params[] = {&ns, &p, &value, &n};
 
 	return launch(k->sleep, s, params);
 }
 
 /* Runs until *flag, which must be page-locked. */
-static inline CUresult spin(const struct kernels *k, CUstream s,
-			    uint32_t *flag)
+static inline CUresult spin(const struct kernels *k, CUstream s, uint32_t *flag)
 {
 	CUdeviceptr p = (CUdeviceptr)flag;
-	void *params[] = { &p };
+	void *params[] = {&p};
 
 	return launch(k->spin, s, params);
 }
@@ -203,10 +202,11 @@ static inline CUcontext use_device(int device)
 static inline void start_with(const char *environment)
 {
 	static const char *const names[] = {
-		"SIM_DEVICES", "SIM_MEMORY", "SIM_DRIVER_VERSION",
-		"SIM_NO_VMM", "SIM_PEER", "SIM_SET_ACCESS_PEER_FAILS",
-		"SIM_STUB", "SIM_BACKING", "SIM_CLOCK", "SIM_LAG_US",
-		"SIM_FAIL", "SIM_JUDGE_MODE", "SIM_COST",
+		"SIM_DEVICES", "SIM_MEMORY",  "SIM_DRIVER_VERSION",
+		"SIM_NO_VMM",  "SIM_PEER",    "SIM_SET_ACCESS_PEER_FAILS",
+		"SIM_STUB",    "SIM_BACKING", "SIM_CLOCK",
+		"SIM_LAG_US",  "SIM_FAIL",    "SIM_JUDGE_MODE",
+		"SIM_COST",
 	};
 	char *copy = strdup(environment), *word, *save = NULL;
 	unsigned i;

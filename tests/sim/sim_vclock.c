@@ -41,8 +41,8 @@ void sim_vclock_add(struct sim_vclock *clock, struct sim_stream *stream,
 	}
 	if (clock->n == clock->max) {
 		clock->max = clock->max ? 2 * clock->max : 4;
-		clock->points = sim_realloc(clock->points,
-					    clock->max * sizeof(*at));
+		clock->points =
+			sim_realloc(clock->points, clock->max * sizeof(*at));
 		at = clock->points + i;
 	}
 	memmove(at + 1, at, (clock->n - i) * sizeof(*at));

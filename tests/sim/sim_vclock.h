@@ -14,12 +14,12 @@
 struct sim_stream;
 
 struct sim_point {
-	struct sim_stream *stream;	/* held */
+	struct sim_stream *stream; /* held */
 	uint64_t n;
 };
 
 struct sim_vclock {
-	struct sim_point *points;	/* by stream id */
+	struct sim_point *points; /* by stream id */
 	unsigned n, max;
 };
 

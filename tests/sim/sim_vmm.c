@@ -44,8 +44,8 @@ bool sim_vmm_accessible(uint64_t start, uint64_t size, int device, bool write)
 		struct sim_mapping *m = sim_vmm_find(at);
 
 		if (!m || !m->access[device] ||
-		    (write && m->access[device] !=
-				CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
+		    (write &&
+		     m->access[device] != CU_MEM_ACCESS_FLAGS_PROT_READWRITE))
 			return false;
 		at = m->range.start + m->range.size;
 	}
@@ -102,7 +102,7 @@ CUresult sim_cuMemAddressReserve(CUdeviceptr *ptr, size_t size,
 	struct sim_reservation *r;
 	uint64_t start;
 
-	(void)addr;			/* only a hint (cuda.h) */
+	(void)addr; /* only a hint (cuda.h) */
 	if (!ptr || !size || size % SIM_GRANULARITY || flags ||
 	    (alignment && !is_power_of_two(alignment))) {
 		sim_violation(SIM_V_RULE, "cuMemAddressReserve of %#zx bytes",
@@ -128,13 +128,17 @@ CUresult sim_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	struct sim_reservation *r = sim_vmm_find_reservation(ptr);
 
 	if (!r || r->range.start != ptr || r->range.size != size) {
-		sim_violation(SIM_V_RULE, "cuMemAddressFree of %#llx+%#zx, "
-			      "which is no whole reservation", ptr, size);
+		sim_violation(SIM_V_RULE,
+			      "cuMemAddressFree of %#llx+%#zx, "
+			      "which is no whole reservation",
+			      ptr, size);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	if (sim_range_overlap(&mappings, ptr, size)) {
-		sim_violation(SIM_V_RULE, "cuMemAddressFree of %#llx+%#zx "
-			      "with mappings in it", ptr, size);
+		sim_violation(SIM_V_RULE,
+			      "cuMemAddressFree of %#llx+%#zx "
+			      "with mappings in it",
+			      ptr, size);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	sim_range_remove(&reservations, &r->range);
@@ -226,8 +230,10 @@ CUresult sim_cuMemUnmap(CUdeviceptr ptr, size_t size)
 	struct sim_range *r;
 
 	if (!n) {
-		sim_violation(SIM_V_RULE, "cuMemUnmap of %#llx+%#zx, which "
-			      "is not whole mappings", ptr, size);
+		sim_violation(SIM_V_RULE,
+			      "cuMemUnmap of %#llx+%#zx, which "
+			      "is not whole mappings",
+			      ptr, size);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	sim_judge_gone(ptr, size);
@@ -308,8 +314,10 @@ CUresult sim_cuMemSetAccess(CUdeviceptr ptr, size_t size,
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!n) {
-		sim_violation(SIM_V_RULE, "cuMemSetAccess of %#llx+%#zx, which "
-			      "is not whole mappings", ptr, size);
+		sim_violation(SIM_V_RULE,
+			      "cuMemSetAccess of %#llx+%#zx, which "
+			      "is not whole mappings",
+			      ptr, size);
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	for (at = ptr; at < ptr + size; at += sim_vmm_find(at)->range.size) {

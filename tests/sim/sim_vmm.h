@@ -21,7 +21,7 @@ struct sim_mapping {
 	struct sim_physical *physical;
 	struct sim_reservation *reservation;
 	uint64_t buffer_id;
-	unsigned char access[SIM_MAX_DEVICES];	/* CUmemAccess_flags */
+	unsigned char access[SIM_MAX_DEVICES]; /* CUmemAccess_flags */
 };
 
 struct sim_mapping *sim_vmm_find(uint64_t addr);

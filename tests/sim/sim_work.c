@@ -84,7 +84,7 @@ CUresult sim_submit(struct sim_stream *stream, const struct sim_op *ops,
 CUresult sim_submit_sync(struct sim_stream *stream, const struct sim_op *op)
 {
 	struct sim_context *ctx = stream->ctx;
-	struct sim_vclock clock = { 0 };
+	struct sim_vclock clock = {0};
 	CUresult result = sim_submit(stream, op, 1);
 
 	if (result != CUDA_SUCCESS || stream->capture)
@@ -120,8 +120,7 @@ uint64_t sim_work_duration(const struct sim_work *work)
 }
 
 /* The flag itself must be there whenever somebody looks at it. */
-static bool flag_is_mapped(const struct sim_work *work,
-			   const struct sim_op *op)
+static bool flag_is_mapped(const struct sim_work *work, const struct sim_op *op)
 {
 	return op->delay != SIM_DELAY_FLAG ||
 	       sim_memory_accessible(op->delay_arg, sizeof(uint32_t),
@@ -143,15 +142,15 @@ static void wait_delay(const struct sim_work *work, const struct sim_op *op)
 		if (op->delay == SIM_DELAY_FLAG && sim_work_delay_over(op))
 			return;
 		if (op->delay == SIM_DELAY_TIME)
-			ns = end - now < 20 * poll_ns ? end - now : 20 * poll_ns;
+			ns = end - now < 20 * poll_ns ? end - now
+						      : 20 * poll_ns;
 		sim_unlock();
 		sim_sleep_ns(ns);
 		sim_lock();
 	}
 }
 
-static void run_op(struct sim_work *work, struct sim_op *op,
-		   bool honour_delays)
+static void run_op(struct sim_work *work, struct sim_op *op, bool honour_delays)
 {
 	struct sim_stream *stream = work->stream;
 
@@ -211,8 +210,7 @@ void sim_work_complete(struct sim_work *work)
 	sim_stream_drop(stream);
 }
 
-static bool accesses(const struct sim_work *work, uint64_t start,
-		     uint64_t size)
+static bool accesses(const struct sim_work *work, uint64_t start, uint64_t size)
 {
 	const struct sim_op *op;
 	unsigned i;

@@ -26,43 +26,43 @@ struct sim_extent {
 
 struct sim_copy {
 	uint64_t dst, src;
-	size_t dst_pitch, src_pitch;	/* from row to row */
-	size_t dst_slice, src_slice;	/* from plane to plane */
+	size_t dst_pitch, src_pitch; /* from row to row */
+	size_t dst_slice, src_slice; /* from plane to plane */
 	size_t width, height, depth;
 };
 
 struct sim_set {
 	uint64_t dst;
-	size_t pitch, width, height;	/* width in elements */
+	size_t pitch, width, height; /* width in elements */
 	uint32_t value;
-	unsigned element;		/* bytes: 1, 2, 4 */
+	unsigned element; /* bytes: 1, 2, 4 */
 };
 
-#define SIM_MAX_ARGS	8
-#define SIM_MAX_TOUCH	2
+#define SIM_MAX_ARGS 8
+#define SIM_MAX_TOUCH 2
 
 struct sim_op;
 
 enum sim_delay {
 	SIM_DELAY_NONE,
-	SIM_DELAY_TIME,			/* delay_arg ns */
-	SIM_DELAY_FLAG,			/* until *(uint32_t *)delay_arg */
+	SIM_DELAY_TIME, /* delay_arg ns */
+	SIM_DELAY_FLAG, /* until *(uint32_t *)delay_arg */
 };
 
 struct sim_op {
-	const char *name;		/* kernel or call, for messages */
+	const char *name; /* kernel or call, for messages */
 	const char *call;
 	/* Runs without the lock; NULL: nothing to do. */
 	void (*run)(const struct sim_op *op);
 	/* Runs with the lock when the operation is complete. */
 	void (*finish)(const struct sim_op *op, struct sim_context *ctx);
-	int device;			/* that executes it */
+	int device; /* that executes it */
 	bool host_function;
 	enum sim_delay delay;
 	uint64_t delay_arg;
 	unsigned n_touch;
 	struct sim_extent touch[SIM_MAX_TOUCH];
-	void *staged;			/* freed when done */
+	void *staged; /* freed when done */
 	union {
 		uint64_t args[SIM_MAX_ARGS];
 		struct sim_copy copy;
@@ -80,21 +80,21 @@ struct sim_op {
 
 enum sim_work_state {
 	SIM_WORK_QUEUED,
-	SIM_WORK_STARTED,		/* manual clock: end is known */
-	SIM_WORK_DELAYED,		/* in a delay, touches nothing */
-	SIM_WORK_ACCESS,		/* an access is in progress */
+	SIM_WORK_STARTED, /* manual clock: end is known */
+	SIM_WORK_DELAYED, /* in a delay, touches nothing */
+	SIM_WORK_ACCESS,  /* an access is in progress */
 };
 
 struct sim_work {
 	struct sim_work *next;
-	struct sim_stream *stream;	/* held */
+	struct sim_stream *stream; /* held */
 	uint64_t seq;
 	enum sim_work_state state;
 	struct sim_vclock waits;
-	uint64_t end_ns;		/* manual clock */
-	unsigned at;			/* operation in progress */
+	uint64_t end_ns; /* manual clock */
+	unsigned at;	 /* operation in progress */
 	unsigned n_ops;
-	struct sim_op *ops;		/* owned, or a graph's (shared) */
+	struct sim_op *ops; /* owned, or a graph's (shared) */
 	struct sim_op one;
 };
 

@@ -15,12 +15,12 @@
 #include "sim_work.h"
 
 struct worker {
-	struct worker *next;		/* idle ones */
-	struct sim_stream *stream;	/* held; NULL: idle */
+	struct worker *next;	   /* idle ones */
+	struct sim_stream *stream; /* held; NULL: idle */
 	pthread_cond_t wake;
 };
 
-#define IDLE_NS	50000000u
+#define IDLE_NS 50000000u
 
 static struct worker *idle;
 static unsigned n_busy;

@@ -132,7 +132,7 @@ static CUresult call_is_capturing(void)
 enum {
 	FINE,
 	KILLS,
-	OPEN,			/* not measured: either will do */
+	OPEN, /* not measured: either will do */
 };
 
 /*
@@ -146,26 +146,26 @@ static const struct row {
 	/* does the caller's own relaxed mode save it? */
 	int when_relaxed;
 } rows[] = {
-	{ "alloc", call_alloc, KILLS, FINE, KILLS, FINE, FINE },
-	{ "free", call_free, KILLS, FINE, KILLS, FINE, FINE },
-	{ "event query", call_event_query, KILLS, FINE, KILLS, FINE, FINE },
-	{ "event sync", call_event_sync, KILLS, FINE, KILLS, FINE, FINE },
-	{ "stream query", call_stream_query, KILLS, FINE, KILLS, FINE, FINE },
-	{ "ctx record", call_ctx_record, KILLS, KILLS, KILLS, KILLS, KILLS },
-	{ "ctx wait", call_ctx_wait, KILLS, KILLS, KILLS, KILLS, KILLS },
-	{ "ctx record, other device", call_ctx_record_other, OPEN, OPEN, FINE,
-	  FINE, FINE },
-	{ "ctx sync", call_ctx_sync, KILLS, KILLS, OPEN, OPEN, OPEN },
-	{ "vmm", call_vmm, FINE, FINE, FINE, FINE, FINE },
-	{ "event create", call_event_create, FINE, FINE, FINE, FINE, FINE },
-	{ "event record", call_event_record, FINE, FINE, FINE, FINE, FINE },
-	{ "get info", call_get_info, FINE, FINE, FINE, FINE, FINE },
-	{ "is capturing", call_is_capturing, FINE, FINE, FINE, FINE, FINE },
+	{"alloc", call_alloc, KILLS, FINE, KILLS, FINE, FINE},
+	{"free", call_free, KILLS, FINE, KILLS, FINE, FINE},
+	{"event query", call_event_query, KILLS, FINE, KILLS, FINE, FINE},
+	{"event sync", call_event_sync, KILLS, FINE, KILLS, FINE, FINE},
+	{"stream query", call_stream_query, KILLS, FINE, KILLS, FINE, FINE},
+	{"ctx record", call_ctx_record, KILLS, KILLS, KILLS, KILLS, KILLS},
+	{"ctx wait", call_ctx_wait, KILLS, KILLS, KILLS, KILLS, KILLS},
+	{"ctx record, other device", call_ctx_record_other, OPEN, OPEN, FINE,
+	 FINE, FINE},
+	{"ctx sync", call_ctx_sync, KILLS, KILLS, OPEN, OPEN, OPEN},
+	{"vmm", call_vmm, FINE, FINE, FINE, FINE, FINE},
+	{"event create", call_event_create, FINE, FINE, FINE, FINE, FINE},
+	{"event record", call_event_record, FINE, FINE, FINE, FINE, FINE},
+	{"get info", call_get_info, FINE, FINE, FINE, FINE, FINE},
+	{"is capturing", call_is_capturing, FINE, FINE, FINE, FINE, FINE},
 };
 
 struct cell {
 	const struct row *row;
-	bool relaxed;			/* the calling thread's own mode */
+	bool relaxed; /* the calling thread's own mode */
 	CUresult result;
 };
 
@@ -190,7 +190,7 @@ static void *in_other_thread(void *arg)
 static void check_cell(const struct row *row, CUstreamCaptureMode mode,
 		       bool other_thread, bool relaxed, int wanted)
 {
-	struct cell cell = { row, relaxed, CUDA_SUCCESS };
+	struct cell cell = {row, relaxed, CUDA_SUCCESS};
 	CUstreamCaptureStatus status;
 	CUgraph graph;
 	pthread_t thread;
@@ -213,7 +213,8 @@ static void check_cell(const struct row *row, CUstreamCaptureMode mode,
 	if ((cell.result != CUDA_SUCCESS) != (wanted == KILLS) ||
 	    (end != CUDA_SUCCESS) != (wanted == KILLS))
 		fail_msg("%s, mode %d, other thread %d, relaxed %d: call %d, "
-			 "end %d", row->name, (int)mode, other_thread, relaxed,
+			 "end %d",
+			 row->name, (int)mode, other_thread, relaxed,
 			 (int)cell.result, (int)end);
 	if (wanted == KILLS) {
 		GIVES(cell.result, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
@@ -256,7 +257,7 @@ static void graphs_replay(void **state)
 	CUdeviceptr p = new_legacy(4), q = new_legacy(4);
 	uint32_t one = 1;
 	uint64_t n = 1;
-	void *add[] = { &p, &one, &n };
+	void *add[] = {&p, &one, &n};
 	CUgraphExec exec;
 	CUgraph graph;
 	size_t nodes = 0;
@@ -385,8 +386,7 @@ static void the_legacy_stream_is_barred(void **state)
 	OK(cuStreamBeginCapture(blocking, CU_STREAM_CAPTURE_MODE_RELAXED));
 	GIVES(cuStreamIsCapturing(NULL, &status),
 	      CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-	GIVES(fill(&k, NULL, spare, 1, 1),
-	      CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+	GIVES(fill(&k, NULL, spare, 1, 1), CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
 	GIVES(cuStreamEndCapture(blocking, &graph),
 	      CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
 	/* a non-blocking stream does not bar it */

@@ -165,8 +165,7 @@ static void legacy_memory_needs_peer_access(void **state)
 	p = new_legacy(4);
 	ctx1 = use_device(1);
 	load_kernels(&k1);
-	GIVES(cuCtxDisablePeerAccess(ctx0),
-	      CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+	GIVES(cuCtxDisablePeerAccess(ctx0), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
 	OK(cuCtxEnablePeerAccess(ctx0, 0));
 	GIVES(cuCtxEnablePeerAccess(ctx0, 0),
 	      CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);

@@ -168,7 +168,8 @@ static void costs_can_be_slept(void **state)
 	assert_true(cost_of_handle(16 * GIB) > 5000);
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	assert_true((end.tv_sec - start.tv_sec) * 1000000 +
-		    (end.tv_nsec - start.tv_nsec) / 1000 >= 5000);
+			    (end.tv_nsec - start.tv_nsec) / 1000 >=
+		    5000);
 }
 
 /* ---- clock ------------------------------------------------------------- */

@@ -47,17 +47,27 @@ static void copies_have_two_and_three_dimensions(void **state)
 	CUdeviceptr p = new_legacy(64 * 4 * 2);
 	char in[24], out[24] = "";
 	CUDA_MEMCPY2D flat = {
-		.srcMemoryType = CU_MEMORYTYPE_HOST, .srcHost = in,
-		.srcPitch = 6, .dstMemoryType = CU_MEMORYTYPE_DEVICE,
-		.dstDevice = p, .dstPitch = 64, .WidthInBytes = 6,
+		.srcMemoryType = CU_MEMORYTYPE_HOST,
+		.srcHost = in,
+		.srcPitch = 6,
+		.dstMemoryType = CU_MEMORYTYPE_DEVICE,
+		.dstDevice = p,
+		.dstPitch = 64,
+		.WidthInBytes = 6,
 		.Height = 4,
 	};
 	CUDA_MEMCPY3D cube = {
-		.srcMemoryType = CU_MEMORYTYPE_DEVICE, .srcDevice = p,
-		.srcPitch = 64, .srcHeight = 2,
-		.dstMemoryType = CU_MEMORYTYPE_HOST, .dstHost = out,
-		.dstPitch = 6, .dstHeight = 2, .WidthInBytes = 6,
-		.Height = 2, .Depth = 2,
+		.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+		.srcDevice = p,
+		.srcPitch = 64,
+		.srcHeight = 2,
+		.dstMemoryType = CU_MEMORYTYPE_HOST,
+		.dstHost = out,
+		.dstPitch = 6,
+		.dstHeight = 2,
+		.WidthInBytes = 6,
+		.Height = 2,
+		.Depth = 2,
 	};
 	unsigned i;
 
@@ -170,6 +180,7 @@ static void vmm_copies_need_access_to_both(void **state)
 	OK(cuCtxGetCurrent(&ctx0));
 	ctx1 = use_device(1);
 	OK(cuMemsetD32(q, 4, 1));
+	OK(cuCtxSynchronize());
 	OK(cuCtxSetCurrent(ctx0));
 	GIVES(cuMemcpyDtoD(p, q, 4), CUDA_ERROR_INVALID_VALUE);
 	GIVES(cuMemcpy(p, q, 4), CUDA_ERROR_INVALID_VALUE);

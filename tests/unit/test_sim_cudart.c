@@ -75,8 +75,8 @@ static void copies_of_every_kind(void **state)
 			 cudaErrorInvalidMemcpyDirection);
 	assert_int_equal(cudaStreamCreate(&s), cudaSuccess);
 	assert_int_equal(cudaMemsetAsync(p, 'x', 4, s), cudaSuccess);
-	assert_int_equal(cudaMemcpyAsync(out, p, 4, cudaMemcpyDeviceToHost,
-					 s), cudaSuccess);
+	assert_int_equal(cudaMemcpyAsync(out, p, 4, cudaMemcpyDeviceToHost, s),
+			 cudaSuccess);
 	assert_int_equal(cudaStreamSynchronize(s), cudaSuccess);
 	assert_memory_equal(out, "xxxx", 4);
 	assert_int_equal(cudaStreamDestroy(s), cudaSuccess);
@@ -138,9 +138,10 @@ static void entry_points_are_the_drivers(void **state)
 	void *f = NULL;
 
 	(void)state;
-	assert_int_equal(cudaGetDriverEntryPointByVersion("cuMemCreate", &f,
-				12000, cudaEnableDefault, &status),
-			 cudaSuccess);
+	assert_int_equal(
+		cudaGetDriverEntryPointByVersion("cuMemCreate", &f, 12000,
+						 cudaEnableDefault, &status),
+		cudaSuccess);
 	assert_int_equal(status, cudaDriverEntryPointSuccess);
 	assert_ptr_equal(f, (void *)cuMemCreate);
 }

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int line[2];			/* socket pair: parent, child */
+static int line[2]; /* socket pair: parent, child */
 static pid_t child;
 
 /* The child is made before either process has a driver. */
@@ -46,11 +46,11 @@ static void hear(void *data, size_t size)
 }
 
 /* In the child no assertion may print: a wrong line number is the exit code */
-#define MUST(condition)							\
-do {									\
-	if (!(condition))						\
-		return __LINE__ % 250 + 1;				\
-} while (0)
+#define MUST(condition)                                                        \
+	do {                                                                   \
+		if (!(condition))                                              \
+			return __LINE__ % 250 + 1;                             \
+	} while (0)
 
 static int open_and_close(void)
 {
@@ -120,10 +120,11 @@ static void legacy_handles_open_elsewhere(void **state)
 static void send_file(int fd)
 {
 	char control[CMSG_SPACE(sizeof(int))] = "", byte = 0;
-	struct iovec data = { .iov_base = &byte, .iov_len = 1 };
-	struct msghdr msg = { .msg_iov = &data, .msg_iovlen = 1,
-			      .msg_control = control,
-			      .msg_controllen = sizeof(control) };
+	struct iovec data = {.iov_base = &byte, .iov_len = 1};
+	struct msghdr msg = {.msg_iov = &data,
+			     .msg_iovlen = 1,
+			     .msg_control = control,
+			     .msg_controllen = sizeof(control)};
 	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
 
 	c->cmsg_level = SOL_SOCKET;
@@ -136,10 +137,11 @@ static void send_file(int fd)
 static int receive_file(void)
 {
 	char control[CMSG_SPACE(sizeof(int))] = "", byte;
-	struct iovec data = { .iov_base = &byte, .iov_len = 1 };
-	struct msghdr msg = { .msg_iov = &data, .msg_iovlen = 1,
-			      .msg_control = control,
-			      .msg_controllen = sizeof(control) };
+	struct iovec data = {.iov_base = &byte, .iov_len = 1};
+	struct msghdr msg = {.msg_iov = &data,
+			     .msg_iovlen = 1,
+			     .msg_control = control,
+			     .msg_controllen = sizeof(control)};
 	int fd = -1;
 
 	if (recvmsg(line[1], &msg, 0) == 1 && CMSG_FIRSTHDR(&msg))
@@ -161,10 +163,10 @@ static int import_and_read(void)
 	MUST(cuInit(0) == CUDA_SUCCESS);
 	MUST(cuDevicePrimaryCtxRetain(&ctx, 0) == CUDA_SUCCESS);
 	MUST(cuCtxSetCurrent(ctx) == CUDA_SUCCESS);
-	MUST(cuMemImportFromShareableHandle(&h, (void *)(intptr_t)fd,
-		CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == CUDA_SUCCESS);
-	MUST(cuMemGetAllocationPropertiesFromHandle(&prop, h) ==
-	     CUDA_SUCCESS);
+	MUST(cuMemImportFromShareableHandle(
+		     &h, (void *)(intptr_t)fd,
+		     CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) == CUDA_SUCCESS);
+	MUST(cuMemGetAllocationPropertiesFromHandle(&prop, h) == CUDA_SUCCESS);
 	MUST(prop.location.id == 0);
 	MUST(cuMemAddressReserve(&p, 2 * MIB, 0, 0, 0) == CUDA_SUCCESS);
 	MUST(cuMemMap(p, 2 * MIB, 0, h, 0) == CUDA_SUCCESS);
@@ -191,8 +193,8 @@ static void mapped_memory_outlives_its_exporter(void **state)
 	OK(cuMemsetD32(p, 4711, 1));
 	OK(cuCtxSynchronize());
 	OK(cuMemRetainAllocationHandle(&h, (void *)p));
-	OK(cuMemExportToShareableHandle(&fd, h,
-			CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	OK(cuMemExportToShareableHandle(
+		&fd, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
 	send_file(fd);
 	close(fd);
 	hear(&go, 1);
@@ -214,11 +216,13 @@ static void nonsense_is_no_handle(void **state)
 	memset(&h, 0x55, sizeof(h));
 	GIVES(cuIpcOpenMemHandle(&p, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
 	      CUDA_ERROR_INVALID_VALUE);
-	GIVES(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)0,
-			CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+	GIVES(cuMemImportFromShareableHandle(
+		      &handle, (void *)(intptr_t)0,
+		      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
 	      CUDA_ERROR_INVALID_VALUE);
-	GIVES(cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)9999,
-			CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
+	GIVES(cuMemImportFromShareableHandle(
+		      &handle, (void *)(intptr_t)9999,
+		      CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR),
 	      CUDA_ERROR_INVALID_VALUE);
 }
 

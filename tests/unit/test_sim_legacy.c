@@ -105,10 +105,8 @@ static void pitch_is_the_width_in_steps_of_512(void **state)
 	OK(cuMemFree(p));
 	GIVES(cuMemAllocPitch(&p, &pitch, 100, 10, 3),
 	      CUDA_ERROR_INVALID_VALUE);
-	GIVES(cuMemAllocPitch(&p, &pitch, 0, 10, 4),
-	      CUDA_ERROR_INVALID_VALUE);
-	GIVES(cuMemAllocPitch(&p, &pitch, 100, 0, 4),
-	      CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuMemAllocPitch(&p, &pitch, 0, 10, 4), CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuMemAllocPitch(&p, &pitch, 100, 0, 4), CUDA_ERROR_INVALID_VALUE);
 	GIVES(cuMemAllocPitch(&p, &pitch, SIZE_MAX - 1, 2, 4),
 	      CUDA_ERROR_OUT_OF_MEMORY);
 }
@@ -150,8 +148,8 @@ static void legacy_answers(void **state)
 	assert_int_equal(ATTRIBUTE(RANGE_START_ADDR, p + 7), p);
 	assert_int_equal(ATTRIBUTE(RANGE_SIZE, p), 3000);
 	assert_int_equal(ATTRIBUTE(MAPPING_SIZE, p), 2 * MIB);
-	assert_int_equal(ATTRIBUTE(MAPPING_BASE_ADDR, p), p / (2 * MIB) *
-			 (2 * MIB));
+	assert_int_equal(ATTRIBUTE(MAPPING_BASE_ADDR, p),
+			 p / (2 * MIB) * (2 * MIB));
 	assert_int_equal(ATTRIBUTE(IS_LEGACY_CUDA_IPC_CAPABLE, p), 1);
 	assert_int_equal(ATTRIBUTE(IS_GPU_DIRECT_RDMA_CAPABLE, p), 1);
 	assert_int_equal(ATTRIBUTE(IS_HW_DECOMPRESS_CAPABLE, p), 1);
@@ -163,7 +161,8 @@ static void legacy_answers(void **state)
 	assert_int_equal(ATTRIBUTE(ACCESS_FLAGS, p), 3);
 	assert_int_equal(ATTRIBUTE(DEVICE_ORDINAL, p), 0);
 	GIVES(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_HOST_POINTER,
-				    p), CUDA_ERROR_INVALID_VALUE);
+				    p),
+	      CUDA_ERROR_INVALID_VALUE);
 	OK(cuPointerSetAttribute(&one, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
 	assert_int_equal(ATTRIBUTE(SYNC_MEMOPS, p), 1);
 	OK(cuMemGetAddressRange(&base, &size, p + 2999));
@@ -201,22 +200,24 @@ static void vmm_answers(void **state)
 	assert_int_equal(base, p);
 	assert_int_equal(size, 2 * MIB);
 	GIVES(cuPointerGetAttribute(&size, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-				    p + 2 * MIB), CUDA_ERROR_INVALID_VALUE);
+				    p + 2 * MIB),
+	      CUDA_ERROR_INVALID_VALUE);
 }
 
 static void freed_memory_is_unknown(void **state)
 {
-	CUpointer_attribute asked[] = { CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-					CU_POINTER_ATTRIBUTE_CONTEXT };
+	CUpointer_attribute asked[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+				       CU_POINTER_ATTRIBUTE_CONTEXT};
 	unsigned type = 9;
-	void *ctx = &type, *data[] = { &type, &ctx };
+	void *ctx = &type, *data[] = {&type, &ctx};
 	CUdeviceptr p = new_legacy(3 * MIB);
 	uint64_t id = ATTRIBUTE(BUFFER_ID, p), value;
 
 	(void)state;
 	OK(cuMemFree(p));
 	GIVES(cuPointerGetAttribute(&value, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-				    p), CUDA_ERROR_INVALID_VALUE);
+				    p),
+	      CUDA_ERROR_INVALID_VALUE);
 	/* the plural calls nothing an error */
 	OK(cuPointerGetAttributes(2, asked, data, p));
 	assert_int_equal(type, 0);
@@ -235,8 +236,8 @@ static void legacy_memory_has_no_vmm_handle(void **state)
 	(void)state;
 	GIVES(cuMemRetainAllocationHandle(&h, (void *)p),
 	      CUDA_ERROR_INVALID_VALUE);
-	OK(cuMemGetHandleForAddressRange(&fd, p, 4096,
-				CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
+	OK(cuMemGetHandleForAddressRange(
+		&fd, p, 4096, CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 0));
 	close(fd);
 	OK(cuMemFree(p));
 }
@@ -259,8 +260,10 @@ static void free_waits_for_the_device(void **state)
 static void info_counts_everything(void **state)
 {
 	size_t before, after, total;
-	CUDA_ARRAY_DESCRIPTOR desc = { .Width = 1024, .Height = 1024,
-		.Format = CU_AD_FORMAT_FLOAT, .NumChannels = 1 };
+	CUDA_ARRAY_DESCRIPTOR desc = {.Width = 1024,
+				      .Height = 1024,
+				      .Format = CU_AD_FORMAT_FLOAT,
+				      .NumChannels = 1};
 	CUdeviceptr p;
 	CUarray array;
 

@@ -36,8 +36,7 @@ static void versions_choose_the_abi(void **state)
 {
 	(void)state;
 	start_with("");
-	assert_ptr_equal(found("cuMemAlloc", 3020, 0),
-			 symbol("cuMemAlloc_v2"));
+	assert_ptr_equal(found("cuMemAlloc", 3020, 0), symbol("cuMemAlloc_v2"));
 	assert_ptr_equal(found("cuMemAlloc", 12000, 0),
 			 symbol("cuMemAlloc_v2"));
 	assert_ptr_equal(found("cuStreamBeginCapture", 10000, 0),
@@ -193,8 +192,9 @@ static void devices_without_vmm_say_so(void **state)
 
 	(void)state;
 	boot("SIM_NO_VMM=1");
-	OK(cuDeviceGetAttribute(&value,
-		CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 0));
+	OK(cuDeviceGetAttribute(
+		&value, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,
+		0));
 	assert_int_equal(value, 0);
 	GIVES(cuMemAddressReserve(&p, 2 * MIB, 0, 0, 0),
 	      CUDA_ERROR_NOT_SUPPORTED);

@@ -29,7 +29,7 @@ static void work_is_asynchronous(void **state)
 	uint32_t *flag = new_flag();
 
 	(void)state;
-	OK(cuEventQuery(e));		/* never recorded: complete */
+	OK(cuEventQuery(e)); /* never recorded: complete */
 	OK(spin(&k, s, flag));
 	OK(fill(&k, s, p, 5, 1));
 	OK(cuEventRecord(e, s));
@@ -47,14 +47,14 @@ static void kernels_do_what_their_ptx_does(void **state)
 	CUdeviceptr count = new_legacy(8);
 	uint32_t value = 12;
 	uint64_t n = 100;
-	void *check[] = { &q, &value, &n, &count };
-	void *copy[] = { &q, &p, &n };
-	void *add[] = { &p, &value, &n };
+	void *check[] = {&q, &value, &n, &count};
+	void *copy[] = {&q, &p, &n};
+	void *add[] = {&p, &value, &n};
 	char packed[24];
 	size_t size = sizeof(packed);
-	void *extra[] = { CU_LAUNCH_PARAM_BUFFER_POINTER, packed,
-			  CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
-			  CU_LAUNCH_PARAM_END };
+	void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, packed,
+			 CU_LAUNCH_PARAM_BUFFER_SIZE, &size,
+			 CU_LAUNCH_PARAM_END};
 
 	(void)state;
 	OK(launch(k.add, NULL, add));
@@ -162,8 +162,8 @@ static void *spin_own_stream(void *flag)
 /* One marker covers all (facts, 4): each alone must hold it up. */
 static void marker_covers_every_stream(void **state)
 {
-	CUstream s[] = { CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, NULL, NULL,
-			 NULL, NULL };
+	CUstream s[] = {
+		CU_STREAM_LEGACY, CU_STREAM_PER_THREAD, NULL, NULL, NULL, NULL};
 	CUevent e = new_event();
 	pthread_t thread;
 	unsigned i;
@@ -171,7 +171,7 @@ static void marker_covers_every_stream(void **state)
 	(void)state;
 	s[2] = new_stream(CU_STREAM_DEFAULT);
 	s[3] = new_stream(CU_STREAM_NON_BLOCKING);
-	s[4] = new_stream(CU_STREAM_NON_BLOCKING);	/* destroyed */
+	s[4] = new_stream(CU_STREAM_NON_BLOCKING); /* destroyed */
 	for (i = 0; i < 6; i++) {
 		uint32_t *flag = new_flag();
 
@@ -183,7 +183,7 @@ static void marker_covers_every_stream(void **state)
 		}
 		if (i == 4)
 			OK(cuStreamDestroy(s[i]));
-		OK(cuCtxSetCurrent(NULL));	/* needs none */
+		OK(cuCtxSetCurrent(NULL)); /* needs none */
 		OK(cuCtxRecordEvent(ctx, e));
 		GIVES(cuEventQuery(e), CUDA_ERROR_NOT_READY);
 		raise_flag(flag);
@@ -201,9 +201,10 @@ static void context_wait_orders_all_later_work(void **state)
 
 	(void)state;
 	for (i = 0; i < 4; i++) {
-		s = i == 0 ? NULL : i == 1 ? CU_STREAM_PER_THREAD :
-		    new_stream(i == 2 ? CU_STREAM_DEFAULT
-				      : CU_STREAM_NON_BLOCKING);
+		s = i == 0   ? NULL
+		    : i == 1 ? CU_STREAM_PER_THREAD
+			     : new_stream(i == 2 ? CU_STREAM_DEFAULT
+						 : CU_STREAM_NON_BLOCKING);
 		OK(slow_fill(&k, old, 20, p, 1, 1));
 		OK(cuCtxRecordEvent(ctx, e));
 		OK(cuCtxWaitEvent(ctx, e));

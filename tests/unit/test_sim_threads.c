@@ -4,8 +4,8 @@
 
 #include <pthread.h>
 
-#define N_THREADS	8
-#define N_ROUNDS	60
+#define N_THREADS 8
+#define N_ROUNDS 60
 
 static struct kernels k;
 static CUcontext ctx;
@@ -36,11 +36,11 @@ static void run_threads(void *(*body)(void *))
 }
 
 /* Assertions of cmocka are for the main thread: this one ends the program. */
-#define SURE(condition)							\
-do {									\
-	if (!(condition))						\
-		abort();						\
-} while (0)
+#define SURE(condition)                                                        \
+	do {                                                                   \
+		if (!(condition))                                              \
+			abort();                                               \
+	} while (0)
 
 static void *use_own_memory(void *arg)
 {
@@ -55,8 +55,7 @@ static void *use_own_memory(void *arg)
 		SURE(cuMemAlloc(&p, 4096) == CUDA_SUCCESS);
 		sim_note_alloc(p, 4096);
 		SURE(fill(&k, s, p, me, 1024) == CUDA_SUCCESS);
-		SURE(cuMemcpyDtoHAsync(&value, p + 4092, 4, s) ==
-		     CUDA_SUCCESS);
+		SURE(cuMemcpyDtoHAsync(&value, p + 4092, 4, s) == CUDA_SUCCESS);
 		SURE(value == me);
 		sim_note_free(p);
 		SURE(cuMemFree(p) == CUDA_SUCCESS);
@@ -88,8 +87,7 @@ static void *map_and_unmap(void *arg)
 		SURE(cuMemMap(p, 2 * MIB, 0, h, 0) == CUDA_SUCCESS);
 		SURE(cuMemRelease(h) == CUDA_SUCCESS);
 		SURE(grant(p, 2 * MIB, 0) == CUDA_SUCCESS);
-		SURE(fill(&k, CU_STREAM_PER_THREAD, p, me, 64) ==
-		     CUDA_SUCCESS);
+		SURE(fill(&k, CU_STREAM_PER_THREAD, p, me, 64) == CUDA_SUCCESS);
 		SURE(cuCtxRecordEvent(ctx, e) == CUDA_SUCCESS);
 		SURE(cuEventSynchronize(e) == CUDA_SUCCESS);
 		SURE(cuMemUnmap(p, 2 * MIB) == CUDA_SUCCESS);
@@ -138,7 +136,7 @@ static void broken_programs_do_not_break_the_simulator(void **state)
 	(void)state;
 	run_threads(unmap_too_early);
 	sim_set_sticky(ctx, 0);
-	cuCtxSynchronize();		/* what was queued may break it anew */
+	cuCtxSynchronize(); /* what was queued may break it anew */
 	sim_set_sticky(ctx, 0);
 	assert_true(sim_violations() > 0);
 	sim_violations_clear();
@@ -159,8 +157,9 @@ static void *capture_or_free(void *arg)
 			SURE(cuMemFree(p) == CUDA_SUCCESS);
 			continue;
 		}
-		SURE(cuStreamBeginCapture(s,
-			CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) == CUDA_SUCCESS);
+		SURE(cuStreamBeginCapture(
+			     s, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) ==
+		     CUDA_SUCCESS);
 		SURE(cuStreamEndCapture(s, &graph) == CUDA_SUCCESS);
 		SURE(cuGraphDestroy(graph) == CUDA_SUCCESS);
 	}

@@ -40,7 +40,7 @@ static void granularity_is_2_mib(void **state)
 	assert_int_equal(size, 2 * MIB);
 	prop.allocFlags.gpuDirectRDMACapable = 1;
 	OK(cuMemGetAllocationGranularity(&size, &prop,
-				CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+					 CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
 	assert_int_equal(size, 2 * MIB);
 }
 
@@ -71,8 +71,7 @@ static void create_stops_at_the_budget(void **state)
 	(void)state;
 	sim_set_memory(0, 64 * MIB);
 	h = new_handle(0, 62 * MIB);
-	GIVES(cuMemCreate(&other, 4 * MIB, &prop, 0),
-	      CUDA_ERROR_OUT_OF_MEMORY);
+	GIVES(cuMemCreate(&other, 4 * MIB, &prop, 0), CUDA_ERROR_OUT_OF_MEMORY);
 	OK(cuMemCreate(&other, 2 * MIB, &prop, 0));
 	OK(cuMemRelease(h));
 	OK(cuMemRelease(other));
@@ -102,8 +101,7 @@ static void address_free_wants_the_reservation(void **state)
 	(void)state;
 	GIVES(cuMemAddressFree(p, 4 * MIB), CUDA_ERROR_INVALID_VALUE);
 	expect_violation(SIM_V_RULE);
-	GIVES(cuMemAddressFree(p + 2 * MIB, 6 * MIB),
-	      CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuMemAddressFree(p + 2 * MIB, 6 * MIB), CUDA_ERROR_INVALID_VALUE);
 	expect_violation(SIM_V_RULE);
 	OK(cuMemAddressFree(p, 8 * MIB));
 	GIVES(cuMemAddressFree(p, 8 * MIB), CUDA_ERROR_INVALID_VALUE);
@@ -195,7 +193,7 @@ static void a_mapping_needs_access_to_be_used(void **state)
 {
 	CUdeviceptr p = new_space(2 * MIB);
 	CUmemGenericAllocationHandle h = new_handle(0, 2 * MIB);
-	CUmemLocation here = { .type = CU_MEM_LOCATION_TYPE_DEVICE };
+	CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
 	unsigned long long flags;
 
 	(void)state;
@@ -263,18 +261,19 @@ static void handles_travel_as_files(void **state)
 	int fd;
 
 	(void)state;
-	OK(cuMemExportToShareableHandle(&fd, h,
-			CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-	OK(cuMemImportFromShareableHandle(&copy, (void *)(intptr_t)fd,
-			CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
+	OK(cuMemExportToShareableHandle(
+		&fd, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+	OK(cuMemImportFromShareableHandle(
+		&copy, (void *)(intptr_t)fd,
+		CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
 	close(fd);
 	assert_int_equal(books().vmm_bytes, 4 * MIB);
 	OK(cuMemRelease(copy));
 	OK(cuMemRelease(h));
 	prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_NONE;
 	OK(cuMemCreate(&h, 2 * MIB, &prop, 0));
-	GIVES(cuMemExportToShareableHandle(&fd, h,
-			CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
+	GIVES(cuMemExportToShareableHandle(
+		      &fd, h, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0),
 	      CUDA_ERROR_INVALID_VALUE);
 	expect_violation(SIM_V_RULE);
 	OK(cuMemRelease(h));
