@@ -9,6 +9,14 @@
 void *(*vs_loader_dlsym)(void *handle, const char *name);
 void *(*vs_loader_dlvsym)(void *handle, const char *name, const char *version);
 
+/*
+ * Note [Before everybody]: vs_loader_find may run before any constructor, and
+ * sanitizers ask dlsym for the functions they wrap before those can be called.
+ * So it and what it calls are compiled without a sanitizer and call nothing,
+ * not even strcmp or dl_iterate_phdr.
+ */
+#define BARE __attribute__((no_sanitize("address", "thread", "undefined")))
+
 /* An object's tables for looking up names. */
 struct tables {
 	const ElfW(Sym) * symbols;
@@ -19,21 +27,25 @@ struct tables {
 };
 
 /* The loader has relocated most objects' dynamic sections, but not all. */
-static const void *pointer(const struct vs_image *image, ElfW(Addr) value)
+BARE static const void *pointer(uintptr_t bias, ElfW(Addr) value)
 {
-	return (const void *)(value < image->bias ? value + image->bias
-						  : value);
+	return (const void *)(value < bias ? value + bias : value);
 }
 
-static bool read_tables(const struct vs_image *image, struct tables *t)
+BARE static bool read_tables(uintptr_t bias, const ElfW(Dyn) * dynamic,
+			     struct tables *t)
 {
-	memset(t, 0, sizeof(*t));
-	if (!image->dynamic)
+	t->symbols = NULL;
+	t->strings = NULL;
+	t->versions = NULL;
+	t->gnu_hash = NULL;
+	t->hash = NULL;
+	if (!dynamic)
 		return false;
-	for (const ElfW(Dyn) *d = image->dynamic; d->d_tag != DT_NULL; d++) {
-		const void *p = pointer(image, d->d_un.d_ptr);
+	for (; dynamic->d_tag != DT_NULL; dynamic++) {
+		const void *p = pointer(bias, dynamic->d_un.d_ptr);
 
-		switch (d->d_tag) {
+		switch (dynamic->d_tag) {
 		case DT_SYMTAB:
 			t->symbols = p;
 			break;
@@ -54,7 +66,16 @@ static bool read_tables(const struct vs_image *image, struct tables *t)
 	return t->symbols && t->strings && (t->gnu_hash || t->hash);
 }
 
-static bool is_wanted(const struct tables *t, uint32_t i, const char *name)
+BARE static bool is_same(const char *a, const char *b)
+{
+	while (*a && *a == *b) {
+		a++;
+		b++;
+	}
+	return *a == *b;
+}
+
+BARE static bool is_wanted(const struct tables *t, uint32_t i, const char *name)
 {
 	const ElfW(Sym) *s = &t->symbols[i];
 	unsigned char type = ELF64_ST_TYPE(s->st_info);
@@ -63,10 +84,10 @@ static bool is_wanted(const struct tables *t, uint32_t i, const char *name)
 	       (type == STT_FUNC || type == STT_NOTYPE) &&
 	       ELF64_ST_BIND(s->st_info) != STB_LOCAL &&
 	       !(t->versions && (t->versions[i] & VERSION_HIDDEN)) &&
-	       !strcmp(t->strings + s->st_name, name);
+	       is_same(t->strings + s->st_name, name);
 }
 
-static uint32_t find_gnu(const struct tables *t, const char *name)
+BARE static uint32_t find_gnu(const struct tables *t, const char *name)
 {
 	uint32_t n_buckets = t->gnu_hash[0], first = t->gnu_hash[1];
 	const uint32_t *buckets =
@@ -90,7 +111,7 @@ static uint32_t find_gnu(const struct tables *t, const char *name)
 	}
 }
 
-static uint32_t find_sysv(const struct tables *t, const char *name)
+BARE static uint32_t find_sysv(const struct tables *t, const char *name)
 {
 	uint32_t n_buckets = t->hash[0];
 	const uint32_t *buckets = t->hash + 2, *chains = buckets + n_buckets;
@@ -108,15 +129,21 @@ static uint32_t find_sysv(const struct tables *t, const char *name)
 	return 0;
 }
 
-void *vs_loader_symbol(const struct vs_image *image, const char *name)
+BARE static void *find(uintptr_t bias, const ElfW(Dyn) * dynamic,
+		       const char *name)
 {
 	struct tables t;
 	uint32_t i;
 
-	if (!read_tables(image, &t))
+	if (!read_tables(bias, dynamic, &t))
 		return NULL;
 	i = t.gnu_hash ? find_gnu(&t, name) : find_sysv(&t, name);
-	return i ? (void *)(image->bias + t.symbols[i].st_value) : NULL;
+	return i ? (void *)(bias + t.symbols[i].st_value) : NULL;
+}
+
+void *vs_loader_symbol(const struct vs_image *image, const char *name)
+{
+	return find(image->bias, image->dynamic, name);
 }
 
 static void describe(const struct dl_phdr_info *info, struct vs_image *image)
@@ -152,26 +179,7 @@ struct search {
 	const void *address;
 	struct vs_image *image;
 	bool is_behind; /* the shim's own object has passed */
-	/* of the objects before and after the shim's */
-	void *dlsym[2], *dlvsym[2];
 };
-
-static int look_for_next(struct dl_phdr_info *info, size_t size, void *data)
-{
-	struct search *s = data;
-
-	(void)size;
-	if (holds(info, &own_address)) {
-		s->is_behind = true;
-		return 0;
-	}
-	describe(info, s->image);
-	if (!s->dlsym[s->is_behind])
-		s->dlsym[s->is_behind] = vs_loader_symbol(s->image, "dlsym");
-	if (!s->dlvsym[s->is_behind])
-		s->dlvsym[s->is_behind] = vs_loader_symbol(s->image, "dlvsym");
-	return s->dlsym[1] && s->dlvsym[1];
-}
 
 static void *no_dlsym(void *handle, const char *name)
 {
@@ -186,21 +194,48 @@ static void *no_dlvsym(void *handle, const char *name, const char *version)
 	return no_dlsym(handle, name);
 }
 
-void vs_loader_find(void)
+/*
+ * The first object that has a function, of those behind the shim's own; if
+ * there is none (the shim was opened late), of those before.
+ */
+BARE static void *find_next(const char *name)
 {
-	struct vs_image image;
-	struct search s = {.image = &image};
-	void *(*next)(void *, const char *) = no_dlsym;
-	void *(*next_v)(void *, const char *, const char *) = no_dlvsym;
+	const struct link_map *own = _r_debug.r_map, *map;
+	void *function = NULL;
 
-	dl_iterate_phdr(look_for_next, &s);
-	/* opened late, the shim comes after libc */
-	if (s.dlsym[1] || s.dlsym[0])
-		*(void **)&next = s.dlsym[s.dlsym[1] != NULL];
-	if (s.dlvsym[1] || s.dlvsym[0])
-		*(void **)&next_v = s.dlvsym[s.dlvsym[1] != NULL];
-	__atomic_store_n(&vs_loader_dlvsym, next_v, __ATOMIC_RELEASE);
-	__atomic_store_n(&vs_loader_dlsym, next, __ATOMIC_RELEASE);
+	while (own && own->l_ld != _DYNAMIC)
+		own = own->l_next;
+	for (map = own ? own->l_next : NULL; map && !function;
+	     map = map->l_next)
+		function = find(map->l_addr, map->l_ld, name);
+	for (map = _r_debug.r_map; map && map != own && !function;
+	     map = map->l_next)
+		function = find(map->l_addr, map->l_ld, name);
+	return function;
+}
+
+BARE void vs_loader_find(void)
+{
+	void *next = find_next("dlsym"), *next_v = find_next("dlvsym");
+
+	if (!next)
+		next = (void *)no_dlsym;
+	if (!next_v)
+		next_v = (void *)no_dlvsym;
+	__atomic_store_n((void **)&vs_loader_dlvsym, next_v, __ATOMIC_RELEASE);
+	__atomic_store_n((void **)&vs_loader_dlsym, next, __ATOMIC_RELEASE);
+}
+
+void *vs_loader_look(void *handle, const char *name, const char *version)
+{
+	void *(*next)(void *, const char *);
+	void *(*next_v)(void *, const char *, const char *);
+
+	if (!__atomic_load_n(&vs_loader_dlsym, __ATOMIC_ACQUIRE))
+		vs_loader_find();
+	next = __atomic_load_n(&vs_loader_dlsym, __ATOMIC_RELAXED);
+	next_v = __atomic_load_n(&vs_loader_dlvsym, __ATOMIC_RELAXED);
+	return version ? next_v(handle, name, version) : next(handle, name);
 }
 
 static int look_for_self(struct dl_phdr_info *info, size_t size, void *data)

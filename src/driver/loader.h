@@ -34,6 +34,12 @@ extern void *(*vs_loader_dlvsym)(void *handle, const char *name,
 /* Sets the two; any thread, any number of times. */
 void vs_loader_find(void);
 
+/*
+ * Calls the one (`version` NULL) or the other. For RTLD_NEXT and RTLD_DEFAULT
+ * the shim's own object is the caller.
+ */
+void *vs_loader_look(void *handle, const char *name, const char *version);
+
 /* The shim's own object. */
 bool vs_loader_self(struct vs_image *image_out);
 /* Whether `address` lies in the shim's own object. */

@@ -163,7 +163,7 @@ static bool is_in(const struct vs_image *image, const void *address)
  */
 static bool pick(const void *address, struct vs_image *image)
 {
-	void *bound = vs_loader_dlsym(RTLD_NEXT, "cuInit");
+	void *bound = vs_loader_look(RTLD_NEXT, "cuInit", NULL);
 
 	if (bound && vs_loader_libcuda(bound, image))
 		return true;
@@ -174,7 +174,7 @@ static bool pick(const void *address, struct vs_image *image)
 static void *hold(const struct vs_image *image)
 {
 	void *handle = dlopen(image->path, RTLD_LAZY | RTLD_NOLOAD);
-	void *function = handle ? vs_loader_dlsym(handle, "cuInit") : NULL;
+	void *function = handle ? vs_loader_look(handle, "cuInit", NULL) : NULL;
 
 	if (function && is_in(image, function))
 		return handle;
@@ -190,7 +190,7 @@ static void *chained(void *handle, const char *symbol, void *exported)
 
 	if (!handle || !exported)
 		return exported;
-	function = vs_loader_dlsym(handle, symbol);
+	function = vs_loader_look(handle, symbol, NULL);
 	if (function == exported || !function || vs_loader_is_own(function))
 		return exported;
 	return function;
@@ -263,8 +263,6 @@ bool vs_real_bind(const void *address)
 	if (vs_real_bound() || is_binding)
 		return vs_real_ready();
 	is_binding = true;
-	if (!vs_loader_dlsym)
-		vs_loader_find();
 	if (pick(address, &image)) {
 		find_all(&image, &found);
 		mine = &found;

@@ -50,27 +50,20 @@ bool vs_symbols_ensure(void)
 
 void *vs_symbols_replace(void *address)
 {
+	void *wrapper = NULL;
 	int api;
 
 	if (!vs_real_bound() && is_libcuda(address))
 		bind(address);
 	api = vs_real_row(address);
-	if (api < 0 || !vs_gate_is_open() || !wrappers[api])
-		return address;
-	return wrappers[api];
-}
-
-static void *real_look(void *handle, const char *name, const char *version)
-{
-	if (!vs_loader_dlsym)
-		vs_loader_find();
-	return version ? vs_loader_dlvsym(handle, name, version)
-		       : vs_loader_dlsym(handle, name);
+	if (api >= 0 && vs_gate_is_open())
+		wrapper = __atomic_load_n(&wrappers[api], __ATOMIC_RELAXED);
+	return wrapper ? wrapper : address;
 }
 
 void *vs_symbols_next(const char *name)
 {
-	void *function = real_look(RTLD_NEXT, name, NULL);
+	void *function = vs_loader_look(RTLD_NEXT, name, NULL);
 
 	if (!function)
 		dlerror(); /* the program has not asked */
@@ -97,9 +90,9 @@ static struct vs_look look_past(void *handle, const char *name,
 	if (handle == RTLD_NEXT && vs_loader_is_behind(caller))
 		return look;
 	if (handle == RTLD_DEFAULT &&
-	    !vs_loader_is_own(real_look(RTLD_DEFAULT, name, version)))
+	    !vs_loader_is_own(vs_loader_look(RTLD_DEFAULT, name, version)))
 		return look;
-	look.answer = real_look(RTLD_NEXT, name, version);
+	look.answer = vs_loader_look(RTLD_NEXT, name, version);
 	look.is_answered = true;
 	return look;
 }
@@ -137,13 +130,13 @@ struct vs_look vs_symbols_look(void *handle, const char *name,
 			return look;
 		return look_past(handle, name, version, caller);
 	}
-	look.answer = real_look(handle, name, version);
+	look.answer = vs_loader_look(handle, name, version);
 	look.is_answered = true;
 	if (!look.answer)
 		return look;
 	if (vs_loader_is_own(look.answer)) {
 		if (!vs_real_bound() && !is_libcuda(NULL))
-			look.answer = real_look(RTLD_NEXT, name, version);
+			look.answer = vs_loader_look(RTLD_NEXT, name, version);
 		return look;
 	}
 	/* another library's dlsym may have answered for a libcuda */
