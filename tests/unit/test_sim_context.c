@@ -89,7 +89,7 @@ static void destroy_takes_everything_along(void **state)
 	s = new_stream(CU_STREAM_NON_BLOCKING);
 	e = new_event();
 	p = new_legacy(4);
-	OK(slow_fill(&k, s, 20, p, 1, 1));
+	OK(slow_fill(&k, s, 100, p, 1, 1));
 	OK(cuCtxDestroy(ctx));
 	assert_int_equal(books().n_streams, 0);
 	assert_int_equal(books().n_events, 0);
@@ -251,7 +251,7 @@ static void the_primary_marker_covers_green_contexts(void **state)
 	OK(cuGreenCtxStreamCreate(&s, green, CU_STREAM_NON_BLOCKING, 0));
 	OK(cuStreamGetCtx(s, &of_stream));
 	assert_ptr_equal(of_stream, ctx);
-	OK(slow_fill(&k, s, 20, p, 1, 1));
+	OK(slow_fill(&k, s, 100, p, 1, 1));
 	OK(cuCtxRecordEvent(ctx, e));
 	GIVES(cuEventQuery(e), CUDA_ERROR_NOT_READY);
 	OK(cuEventSynchronize(e));

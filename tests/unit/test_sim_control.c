@@ -2,7 +2,9 @@
 /* The simulator's own controls: failures, counts, cost, clock, reset. */
 #include "../sim/sim_test.h"
 
+#include <signal.h>
 #include <stdio.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -279,6 +281,68 @@ static void reports_can_be_read_by_scripts(void **state)
 	assert_non_null(strstr(text, "calls.cuMemAlloc_v2 "));
 }
 
+/* Runs body in a child; its wait status. */
+static int status_of(void (*body)(void))
+{
+	int status = -1;
+	pid_t pid;
+
+	start_with("");
+	pid = fork();
+	if (pid == 0) {
+		body();
+		exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	return status;
+}
+
+static void break_a_rule(void)
+{
+	CUdeviceptr p;
+
+	setenv("SIM_JUDGE", "abort", 1);
+	boot("");
+	sim_violations_quiet(true);
+	cuMemFree(4711); /* never aborts */
+	cuMemAddressReserve(&p, 1, 0, 0, 0);
+}
+
+static void the_judge_may_abort(void **state)
+{
+	int status = status_of(break_a_rule);
+
+	(void)state;
+	assert_true(WIFSIGNALED(status));
+	assert_int_equal(WTERMSIG(status), SIGABRT);
+}
+
+static char report_name[] = "/tmp/sim-exit-XXXXXX";
+
+static void end_with_a_report(void)
+{
+	setenv("SIM_REPORT", report_name, 1);
+	boot("");
+	new_mapping(0, 2 * MIB);
+}
+
+static void a_report_comes_at_exit(void **state)
+{
+	int fd = mkstemp(report_name);
+	char text[16384];
+	ssize_t n;
+
+	(void)state;
+	assert_true(fd >= 0);
+	assert_int_equal(status_of(end_with_a_report), 0);
+	n = read(fd, text, sizeof(text) - 1);
+	close(fd);
+	unlink(report_name);
+	assert_true(n > 0);
+	text[n] = '\0';
+	assert_non_null(strstr(text, "mapped.bytes 2097152\n"));
+}
+
 #define CONTROL_TEST(f) cmocka_unit_test_setup_teardown(f, NULL, clean)
 
 int main(void)
@@ -296,6 +360,8 @@ int main(void)
 		CONTROL_TEST(order_holds_by_hand),
 		CONTROL_TEST(reset_forgets_everything),
 		CONTROL_TEST(reports_can_be_read_by_scripts),
+		CONTROL_TEST(the_judge_may_abort),
+		CONTROL_TEST(a_report_comes_at_exit),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -115,7 +115,7 @@ static void device_copies_and_sets_do_not(void **state)
 	CUdeviceptr p = new_legacy(4), q = new_legacy(4);
 
 	(void)state;
-	OK(slow_fill(&k, NULL, 30, p, 6, 1));
+	OK(slow_fill(&k, NULL, 100, p, 6, 1));
 	OK(cuMemcpyDtoD(q, p, 4));
 	OK(cuMemsetD32(p, 1, 1));
 	GIVES(cuStreamQuery(NULL), CUDA_ERROR_NOT_READY);

@@ -250,7 +250,7 @@ static void free_waits_for_the_device(void **state)
 
 	(void)state;
 	load_kernels(&k);
-	OK(slow_fill(&k, s, 30, p, 1, 1));
+	OK(slow_fill(&k, s, 100, p, 1, 1));
 	GIVES(cuStreamQuery(s), CUDA_ERROR_NOT_READY);
 	OK(cuMemFree(q));
 	OK(cuStreamQuery(s));
