@@ -247,6 +247,18 @@ VS_EXPORT CUresult CUDAAPI cuCtxSynchronize(void)
 	return result;
 }
 
+#if CUDA_VERSION >= 13000
+VS_EXPORT CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext ctx)
+{
+	bool is_open = vs_enter(VS_API_cuCtxSynchronize_v2);
+	CUresult result = vs_seen(vs_real.cuCtxSynchronize_v2(ctx));
+
+	if (is_open)
+		vs_pool_synchronized();
+	return result;
+}
+#endif
+
 VS_EXPORT CUresult CUDAAPI cuStreamSynchronize(CUstream stream)
 {
 	bool is_open = vs_enter(VS_API_cuStreamSynchronize);
