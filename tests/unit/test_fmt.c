@@ -100,7 +100,7 @@ static void numbers(void **unused)
 	assert_string_equal(text,
 			    "18446744073709551615 -9223372036854775808 0x1f");
 	f = vs_fmt_start(text, sizeof(text));
-	vs_fmt_f(&f, "%p %s", NULL, (char *)NULL);
+	vs_fmt_f(&f, "%p %s", (void *)NULL, (char *)NULL);
 	assert_string_equal(text, "0x0 (null)");
 }
 

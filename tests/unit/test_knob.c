@@ -169,22 +169,24 @@ static const struct row {
 
 #define N_ROWS (sizeof(rows) / sizeof(rows[0]))
 
-static uint64_t of_SIZE(struct vs_size v)
+static uint64_t of_size(struct vs_size v)
 {
 	return v.is_percent ? PERCENT + v.value : v.value;
 }
 
-static uint64_t of_TEXT(const char *v)
+static uint64_t of_text(const char *v)
 {
 	return strlen(v);
 }
 
-#define of_MS(v) (v)
-#define of_COUNT(v) (v)
-#define of_BOOL(v) (uint64_t)(v)
-#define of_SIGNAL(v) (uint64_t)(v)
-#define of_LEVEL(v) (uint64_t)(v)
-#define of_CHOICE(words) (uint64_t)
+static uint64_t of_number(uint64_t v)
+{
+	return v;
+}
+
+#define NUMBER(v)                                                              \
+	_Generic((v), struct vs_size: of_size, const char *: of_text,          \
+		 default: of_number)(v)
 
 /* The field of a variable as a number, and its place in the table. */
 static uint64_t field_of(const char *variable, size_t *i_out)
@@ -195,7 +197,7 @@ static uint64_t field_of(const char *variable, size_t *i_out)
 	if (!strcmp(variable,                                                  \
 		    sizeof(name) == 1 ? "VMMSHIM" : "VMMSHIM_" name)) {        \
 		*i_out = i;                                                    \
-		return of_##type(vs_knobs.field);                              \
+		return NUMBER(vs_knobs.field);                                 \
 	}                                                                      \
 	i++;
 #include "knobs.def"

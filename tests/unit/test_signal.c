@@ -286,10 +286,11 @@ static void hold_locks(void *unused)
 
 		signal_inside = SIGUSR1;
 		p = malloc(100);
+		free(p);
 		signal_inside = SIGUSR2;
 		p = malloc(100);
 		signal_inside = 0;
-		(void)p;
+		free(p);
 	}
 #else
 	raise(SIGUSR1);
