@@ -12,15 +12,16 @@ static const struct {
 	unsigned share;
 	uint64_t most;
 } chunk_rule[VS_N_HEAPS] = {
-	[VS_HEAP_LARGE] = {64, (uint64_t)256 << 20},
+	[VS_HEAP_LARGE] = {256, (uint64_t)256 << 20},
 	[VS_HEAP_MIDDLE] = {256, (uint64_t)32 << 20},
 	[VS_HEAP_SLABS] = {512, (uint64_t)16 << 20},
 };
 
 enum {
-	BASES_TRIED = 64,      /* idle ranges looked at to extend */
-	PIECES_OF_REQUEST = 8, /* a huge request gets about this many chunks */
+	BASES_TRIED = 64, /* idle ranges looked at to extend */
 };
+/* More handles or fewer cost more than the driver's own 16 and 64 GiB (H200). */
+#define HUGE_CHUNK ((uint64_t)8 << 30)
 #define FRESH_GAP ((uint64_t)1 << 30) /* room to extend a fresh region */
 
 /* What one growth does; on the stack of the thread that holds grow. */
@@ -96,7 +97,7 @@ static bool plan_new(struct vs_pool *pool, struct plan *plan,
 {
 	uint64_t left = plan->need - plan->filled;
 	uint64_t usual = usual_size(pool, kind);
-	uint64_t largest = 4 * usual, n;
+	uint64_t largest = usual, n;
 
 	if (plan->filled >= plan->need)
 		return true;
@@ -109,10 +110,9 @@ static bool plan_new(struct vs_pool *pool, struct plan *plan,
 			room = usual;
 		return add_new(plan, room > left ? room : left);
 	}
-	if (largest < left / PIECES_OF_REQUEST)
-		largest = left / PIECES_OF_REQUEST;
-	if (pool->chunk_size)
-		largest = usual;
+	/* a request that is much of all memory costs what the driver costs */
+	if (left >= high_water(pool) / 4 && !pool->chunk_size)
+		largest = left < HUGE_CHUNK ? left : HUGE_CHUNK;
 	for (n = (left + largest - 1) / largest; n > 0; n--) {
 		uint64_t size = round_up(left / n, VS_GRANULE);
 
@@ -182,7 +182,8 @@ static struct vs_chunk *best_idle(struct vs_pool *pool, uint64_t left,
 static void plan_moves(struct vs_pool *pool, struct plan *plan,
 		       enum vs_heap_kind kind)
 {
-	uint64_t most = 4 * usual_size(pool, kind);
+	uint64_t most = kind == VS_HEAP_LARGE ? UINT64_MAX
+					      : 4 * usual_size(pool, kind);
 
 	if (most < plan->need)
 		most = plan->need;

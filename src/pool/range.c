@@ -111,7 +111,7 @@ static struct vs_range *take_locked(struct vs_pool *pool,
 }
 
 /*
- * Pending memory is worth a wait when much of the memory is in it: an eighth
+ * Pending memory is worth a wait when much of the memory is in it: a twentieth
  * part (the traces of HACKING.md), or more than the knob allows.
  */
 static bool should_wait(struct vs_pool *pool)
@@ -119,7 +119,7 @@ static bool should_wait(struct vs_pool *pool)
 	uint64_t limit = pool->pending_limit;
 
 	if (limit == 0)
-		limit = vs_stat_get(&pool->stats, live_high) / 12;
+		limit = vs_stat_get(&pool->stats, live_high) / 20;
 	return pool->pending_bytes > limit;
 }
 
@@ -153,37 +153,71 @@ static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
 	return *result_out == CUDA_SUCCESS;
 }
 
-/* Grows within what the program needs, else by moving or waiting. */
+/*
+ * Memory of small objects that threads or half-empty slabs keep goes home, when
+ * it is worth the trouble. True if slabs became idle.
+ */
+static bool gather_small(struct vs_pool *pool)
+{
+	uint64_t asked, given, blocks, slack, bytes;
+
+	pthread_mutex_lock(&pool->lock);
+	vs_range_live(pool, &asked, &given, &blocks);
+	slack = pool->slab_bytes - (given - pool->live_spans);
+	pthread_mutex_unlock(&pool->lock);
+	if (slack < VS_FLOOR / 4 ||
+	    slack < vs_stat_get(&pool->stats, live_high) / 100)
+		return false;
+	vs_tcache_flush(pool, NULL);
+	pthread_mutex_lock(&pool->lock);
+	bytes = vs_slab_sweep(pool);
+	pthread_mutex_unlock(&pool->lock);
+	return bytes > 0;
+}
+
+/* One wait for pending memory, for thrift. True if it may have brought some. */
+static bool wait_for_pending(struct vs_pool *pool)
+{
+	pthread_mutex_lock(&pool->lock);
+	mark(pool);
+	pthread_mutex_unlock(&pool->lock);
+	return vs_fence_wait(&pool->fence, THRIFT_PATIENCE) ||
+	       wait_in_capture(pool);
+}
+
+/*
+ * Grows within what the program needs, else by moving, else waits; past what
+ * it needs only when nothing is pending any more. While much is pending a wait
+ * is better than a move: what comes back often fits as it is.
+ */
 static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 			    uint64_t span, struct vs_range **range_out)
 {
+	bool may_gather = true;
 	CUresult r;
 
 	for (;;) {
-		bool is_worth;
+		bool is_much;
 
 		grow_once(pool, kind, span, VS_GROW_WITHIN, range_out, &r);
 		if (r != CUDA_ERROR_NOT_FOUND)
 			return r;
 		pthread_mutex_lock(&pool->lock);
-		is_worth = should_wait(pool);
+		is_much = should_wait(pool);
 		pthread_mutex_unlock(&pool->lock);
-		if (!is_worth ||
-		    (!vs_fence_wait(&pool->fence, THRIFT_PATIENCE) &&
-		     !wait_in_capture(pool)))
+		if (is_much && wait_for_pending(pool))
+			continue;
+		if (may_gather && gather_small(pool)) {
+			may_gather = false;
+			continue;
+		}
+		grow_once(pool, kind, span, VS_GROW_MOVE, range_out, &r);
+		if (r != CUDA_ERROR_NOT_FOUND)
+			return r;
+		if (!wait_for_pending(pool))
 			break;
-		*range_out = take_locked(pool, kind, span);
-		if (*range_out)
-			return CUDA_SUCCESS;
 	}
-	grow_once(pool, kind, span, VS_GROW_MOVE, range_out, &r);
-	if (r != CUDA_ERROR_NOT_FOUND)
-		return r;
-	/* too few chunks that may be moved: give up what is idle instead */
-	pthread_mutex_lock(&pool->grow);
-	vs_grow_release(pool, span, UINT64_MAX);
-	pthread_mutex_unlock(&pool->grow);
-	grow_once(pool, kind, span, VS_GROW_BEYOND, range_out, &r);
+	grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r);
 	return r;
 }
 
