@@ -17,14 +17,9 @@
  */
 static int notes(void)
 {
-	static int wanted = -1;
+	const char *text = getenv("SIM_CUDART_NOTES");
 
-	if (wanted < 0) {
-		const char *text = getenv("SIM_CUDART_NOTES");
-
-		wanted = text && strcmp(text, "1") == 0;
-	}
-	return wanted;
+	return text && strcmp(text, "1") == 0;
 }
 
 /* ---- device ----------------------------------------------------------- */
