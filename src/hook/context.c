@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "driver/vmm.h"
+#include "hook/ipc.h"
 #include "pool/pool.h"
 
 VS_EXPORT CUresult CUDAAPI cuCtxCreate_v2(CUcontext *out, unsigned int flags,
@@ -129,6 +130,13 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *out,
 	return vs_seen(result);
 }
 
+/* `ctx` NULL: the primary one of `device`. */
+static void dying(CUcontext ctx, CUdevice device)
+{
+	vs_ipc_ctx_dying(ctx, device);
+	vs_pool_ctx_dying(ctx, device);
+}
+
 /* Before a release: the pool is told if this is the last for certain. */
 static bool before_release(CUdevice device)
 {
@@ -139,7 +147,7 @@ static bool before_release(CUdevice device)
 	is_last = p->n_retains == 1 && !p->is_shared;
 	pthread_mutex_unlock(&lock);
 	if (is_last)
-		vs_pool_ctx_dying(NULL, device);
+		dying(NULL, device);
 	return is_last;
 }
 
@@ -159,7 +167,7 @@ static void released(CUdevice device, bool is_told)
 	}
 	pthread_mutex_unlock(&lock);
 	if (is_gone && !is_told && ctx)
-		vs_pool_ctx_dying(ctx, device);
+		dying(ctx, device);
 }
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device)
@@ -189,14 +197,14 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device)
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice device)
 {
 	if (vs_enter(VS_API_cuDevicePrimaryCtxReset))
-		vs_pool_ctx_dying(NULL, device);
+		dying(NULL, device);
 	return vs_seen(vs_real.cuDevicePrimaryCtxReset(device));
 }
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
 	if (vs_enter(VS_API_cuDevicePrimaryCtxReset_v2))
-		vs_pool_ctx_dying(NULL, device);
+		dying(NULL, device);
 	return vs_seen(vs_real.cuDevicePrimaryCtxReset_v2(device));
 }
 
@@ -205,7 +213,7 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device)
 static void destroying(CUcontext ctx)
 {
 	if (ctx && !is_primary(ctx))
-		vs_pool_ctx_dying(ctx, 0);
+		dying(ctx, 0);
 }
 
 VS_EXPORT CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)

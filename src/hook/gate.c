@@ -10,6 +10,7 @@
 #include "base/knob.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "hook/ipc.h"
 #include "pool/pool.h"
 #include "report/service.h"
 #include "report/trace.h"
@@ -58,6 +59,7 @@ void vs_gate_deinitialized(void)
 static void in_child(void)
 {
 	vs_pool_forked();
+	vs_ipc_forked();
 	vs_service_forked();
 	vs_trace_forked();
 	vs_thread_forked();

@@ -1,45 +1,93 @@
-/* SPDX-License-Identifier: MIT
- *
- * ipc: legacy IPC. The driver has no such handles for VMM memory: asked for
- * one of the pool's allocations it answers CUDA_ERROR_INVALID_VALUE.
- */
-#include "hook/hook.h"
+/* SPDX-License-Identifier: MIT */
+#include "hook/ipc.h"
 
-#include "base/log.h"
-#include "pool/pool.h"
+#include "base/knob.h"
+#include "driver/real.h"
+#include "hook/hook.h"
+#include "hook/ipc_export.h"
+#include "hook/ipc_import.h"
+#include "hook/ipc_wire.h"
+
+/* The current context; NULL: the driver has an error to say. */
+static CUcontext current(void)
+{
+	CUcontext ctx = NULL;
+
+	return vs_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS ? ctx : NULL;
+}
 
 VS_EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle,
 					     CUdeviceptr p)
 {
-	static _Atomic bool is_told;
+	CUresult result = VS_PASS;
 	struct vs_span span;
 
-	if (vs_enter(VS_API_cuIpcGetMemHandle) && vs_pool_find(p, &span) &&
-	    !atomic_exchange(&is_told, true))
-		vs_warn("cuIpcGetMemHandle fails for memory of the pool: set "
-			"VMMSHIM_IPC=native for programs that share memory "
-			"this way");
-	return vs_seen(vs_real.cuIpcGetMemHandle(handle, p));
+	if (vs_enter(VS_API_cuIpcGetMemHandle) && handle &&
+	    vs_pool_find(p, &span) && current())
+		result = vs_ipc_export(&span, handle);
+	return result != VS_PASS
+		       ? result
+		       : vs_seen(vs_real.cuIpcGetMemHandle(handle, p));
+}
+
+/* Opens a handle of the shim's; VS_PASS for one that is not. */
+static CUresult open_shared(CUdeviceptr *out, const CUipcMemHandle *handle,
+			    unsigned int flags)
+{
+	struct vs_ipc_handle h;
+	CUcontext ctx;
+
+	if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||
+	    !vs_ipc_unseal(handle, &h))
+		return VS_PASS;
+	ctx = current();
+	if (!ctx)
+		return VS_PASS;
+	/* facts, 6 */
+	if (vs_ipc_is_own_key(h.key))
+		return CUDA_ERROR_INVALID_CONTEXT;
+	return vs_ipc_import(&h, ctx, out);
 }
 
 VS_EXPORT CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *out,
 					      CUipcMemHandle handle,
 					      unsigned int flags)
 {
-	vs_enter(VS_API_cuIpcOpenMemHandle);
-	return vs_seen(vs_real.cuIpcOpenMemHandle(out, handle, flags));
+	CUresult result = VS_PASS;
+
+	if (vs_enter(VS_API_cuIpcOpenMemHandle))
+		result = open_shared(out, &handle, flags);
+	return result != VS_PASS ? result
+				 : vs_seen(vs_real.cuIpcOpenMemHandle(
+					   out, handle, flags));
 }
 
 VS_EXPORT CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr *out,
 						 CUipcMemHandle handle,
 						 unsigned int flags)
 {
-	vs_enter(VS_API_cuIpcOpenMemHandle_v2);
-	return vs_seen(vs_real.cuIpcOpenMemHandle_v2(out, handle, flags));
+	CUresult result = VS_PASS;
+
+	if (vs_enter(VS_API_cuIpcOpenMemHandle_v2))
+		result = open_shared(out, &handle, flags);
+	return result != VS_PASS ? result
+				 : vs_seen(vs_real.cuIpcOpenMemHandle_v2(
+					   out, handle, flags));
 }
 
 VS_EXPORT CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr p)
 {
-	vs_enter(VS_API_cuIpcCloseMemHandle);
-	return vs_seen(vs_real.cuIpcCloseMemHandle(p));
+	CUresult result = VS_PASS;
+
+	if (vs_enter(VS_API_cuIpcCloseMemHandle) &&
+	    atomic_load(&vs_ipc_n_imports) > 0 && current())
+		result = vs_ipc_close(p);
+	return result != VS_PASS ? result
+				 : vs_seen(vs_real.cuIpcCloseMemHandle(p));
+}
+
+void vs_ipc_forked(void)
+{
+	vs_ipc_export_forked();
+	vs_ipc_import_forked();
 }

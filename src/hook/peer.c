@@ -5,6 +5,7 @@
  */
 #include "hook/hook.h"
 
+#include "hook/ipc.h"
 #include "pool/pool.h"
 
 static CUresult tell_pool(CUcontext peer, bool is_enabled)
@@ -12,8 +13,11 @@ static CUresult tell_pool(CUcontext peer, bool is_enabled)
 	CUcontext ctx;
 	CUresult result = vs_real.cuCtxGetCurrent(&ctx);
 
-	return result == CUDA_SUCCESS ? vs_pool_peer(ctx, peer, is_enabled)
-				      : result;
+	if (result == CUDA_SUCCESS)
+		result = vs_pool_peer(ctx, peer, is_enabled);
+	if (result == CUDA_SUCCESS)
+		vs_ipc_peers_changed();
+	return result;
 }
 
 VS_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer,

@@ -7,6 +7,7 @@
  */
 #include "hook/hook.h"
 
+#include "hook/ipc.h"
 #include "hook/memops.h"
 #include "pool/pool.h"
 
@@ -160,7 +161,7 @@ enum owner {
 static enum owner owner_of(CUdeviceptr p, struct vs_span *span_out)
 {
 	if (!vs_pool_is_inside(p))
-		return FOREIGN;
+		return vs_ipc_find(p, span_out) ? OURS : FOREIGN;
 	return vs_pool_find(p, span_out) ? OURS : FREE;
 }
 
@@ -263,8 +264,10 @@ VS_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base_out,
 VS_EXPORT CUresult CUDAAPI
 cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 {
+	CUdeviceptr p = (CUdeviceptr)(uintptr_t)address;
+	struct vs_span span;
 	bool is_hidden = vs_enter(VS_API_cuMemRetainAllocationHandle) &&
-			 vs_pool_is_inside((CUdeviceptr)(uintptr_t)address);
+			 (vs_pool_is_inside(p) || vs_ipc_find(p, &span));
 
 	return vs_seen(vs_real.cuMemRetainAllocationHandle(
 		handle, is_hidden ? &unknown : address));

@@ -280,7 +280,9 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 			   CUdeviceptr *out)
 {
-	struct vs_tcache *tc = cache_of_context(t, current);
+	struct vs_tcache *tc = vs_knobs.ipc == VS_IPC_NATIVE
+				       ? NULL
+				       : cache_of_context(t, current);
 	struct vs_pool *pool = tc ? tc->pool : NULL;
 	CUresult r;
 
@@ -345,6 +347,13 @@ CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled)
 	if (pool)
 		r = vs_range_allow_peer(pool, from->device);
 	return r;
+}
+
+uint64_t vs_pool_peers(CUdevice device)
+{
+	return device >= 0 && device < VS_MAX_DEVICES
+		       ? atomic_load(&peers_of[device])
+		       : 0;
 }
 
 int vs_pool_count(void)

@@ -96,6 +96,8 @@ void vs_pool_ctx_dying(CUcontext ctx, CUdevice device);
 
 /* Peer access of `ctx` to memory of context `peer` was switched. */
 CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled);
+/* Devices (bits) with access to memory of `device`, besides itself. */
+uint64_t vs_pool_peers(CUdevice device);
 
 /* In a forked child: forgets everything, frees nothing. */
 void vs_pool_forked(void);

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ipc: legacy IPC (cuIpc*MemHandle) over memory of the pool, between processes
+ * under the shim. ipc.c has the hooks, ipc_export the side that owns the
+ * memory, ipc_import the side that opens it; this is what other hooks call.
+ *
+ * Note [Whom a handle serves]: a handle of the shim's names an allocation, and
+ * the importer's shim fetches the chunks from the exporter's. To a process
+ * without the shim it is nonsense, and the driver says so; a handle that the
+ * driver made goes to the driver. A job of both kinds wants VMMSHIM_IPC=native.
+ */
+#ifndef VS_HOOK_IPC_H
+#define VS_HOOK_IPC_H
+
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include "pool/pool.h"
+
+/* Imports open in this process. */
+extern _Atomic int vs_ipc_n_imports;
+
+/* vs_ipc_find when there are imports. */
+bool vs_ipc_find_import(CUdeviceptr p, struct vs_span *span_out);
+
+/* The import that `p` points into: base and size of the exported allocation. */
+static inline bool vs_ipc_find(CUdeviceptr p, struct vs_span *span_out)
+{
+	return __builtin_expect(atomic_load_explicit(&vs_ipc_n_imports,
+						     memory_order_relaxed) != 0,
+				0) &&
+	       vs_ipc_find_import(p, span_out);
+}
+
+/*
+ * The context is about to be destroyed or reset (`ctx` NULL: the primary one
+ * of `device`): closes what it has open. Call before the driver's function.
+ */
+void vs_ipc_ctx_dying(CUcontext ctx, CUdevice device);
+/* Peer access was switched on: opened memory must be reached too. */
+void vs_ipc_peers_changed(void);
+/* In a forked child: forgets all, and closes what would look alive. */
+void vs_ipc_forked(void);
+
+#endif

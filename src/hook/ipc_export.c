@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: MIT */
+#include "hook/ipc_export.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/uthash_meta.h"
+#include "driver/real.h"
+#include "driver/vmm.h"
+#include "hook/ipc_wire.h"
+#include "pool/share.h"
+
+#define MS ((uint64_t)1000000)
+#define MAX_CLIENTS 32
+/* A client asks again at once; one that is silent for so long was stopped. */
+#define CLIENT_PATIENCE (10000 * MS)
+/* How often the thread looks when something is in its way. */
+#define SOON_MS 20
+#define EXIT_WAIT_MS 20
+#define STACK_BYTES (256 * 1024)
+
+/* A handle that was made. Its allocation may have been freed since. */
+struct exported {
+	uint64_t id; /* of the span; key */
+	CUdeviceptr base;
+	unsigned n_pieces;
+	uint64_t bytes; /* of all pieces */
+	CUipcMemHandle handle;
+	UT_hash_handle hh;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct exported *exports;  /* lock */
+static unsigned purge_at = 64;	  /* lock */
+static unsigned char own_key[16]; /* written once, before has_key */
+static _Atomic bool has_key;
+
+/*
+ * A descriptor of the serving thread. Programs that become daemons close every
+ * descriptor there is, and the number may be another file's soon: so what it
+ * was is kept beside it, and looked at before it is used.
+ */
+struct slot {
+	_Atomic int fd; /* -1: none */
+	dev_t device;
+	ino_t inode;
+	uint64_t seen; /* clock, ns */
+};
+
+#define NO_SLOT                                                                \
+	{                                                                      \
+		.fd = -1                                                       \
+	}
+
+/* The thread's own, once it runs. A forked child closes them. */
+static struct slot listener = NO_SLOT;
+static struct slot clients[MAX_CLIENTS] = {[0 ... MAX_CLIENTS - 1] = NO_SLOT};
+static int in_flight[VS_IPC_BATCH] = {[0 ... VS_IPC_BATCH - 1] = -1};
+static _Atomic bool is_stopping, is_busy;
+
+/* Owns `fd` from now on, also when it answers false. */
+static bool fill_slot(struct slot *s, int fd)
+{
+	struct stat now;
+
+	if (fstat(fd, &now) != 0) {
+		close(fd);
+		return false;
+	}
+	s->device = now.st_dev;
+	s->inode = now.st_ino;
+	s->seen = vs_vmm_clock();
+	atomic_store(&s->fd, fd);
+	return true;
+}
+
+static bool is_ours(const struct slot *s)
+{
+	int fd = atomic_load(&s->fd);
+	struct stat now;
+
+	return fd >= 0 && fstat(fd, &now) == 0 && now.st_dev == s->device &&
+	       now.st_ino == s->inode;
+}
+
+/*
+ * Taken out before it is closed: a child that is forked in between keeps a
+ * descriptor too many, rather than close one of the program's.
+ */
+static void close_slot(struct slot *s)
+{
+	bool is_open = is_ours(s);
+	int fd = atomic_exchange(&s->fd, -1);
+
+	if (is_open)
+		close(fd);
+}
+
+/* --- handles -------------------------------------------------------------- */
+
+static struct exported *find(uint64_t id)
+{
+	struct exported *e;
+
+	HASH_FIND(hh, exports, &id, sizeof(id), e);
+	return e;
+}
+
+static void purge(void)
+{
+	struct exported *e, *next;
+	struct vs_span span;
+
+	HASH_ITER (hh, exports, e, next) {
+		if (vs_pool_find(e->base, &span) && span.id == e->id)
+			continue;
+		HASH_DEL(exports, e);
+		vs_meta_free(e, sizeof(*e));
+	}
+	purge_at = 64 + 2 * HASH_COUNT(exports);
+}
+
+/* The allocation cannot travel. */
+static CUresult refuse(void)
+{
+	static _Atomic bool is_told;
+
+	if (!atomic_exchange(&is_told, true))
+		vs_warn("cuIpcGetMemHandle fails for an allocation whose "
+			"chunks cannot be shared: set VMMSHIM_CONTIGUOUS=1, or "
+			"VMMSHIM_IPC=native to take memory from the driver");
+	return VS_PASS;
+}
+
+static CUresult make(const struct vs_span *span, struct exported **out)
+{
+	struct vs_ipc_handle h = {0};
+	struct vs_share share;
+	struct exported *e;
+
+	if (!vs_share_describe(span->base, span->id, &share))
+		return refuse();
+	if (HASH_COUNT(exports) >= purge_at)
+		purge();
+	e = vs_meta_alloc(sizeof(*e));
+	if (!e)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memcpy(h.key, own_key, sizeof(h.key));
+	h.id = e->id = span->id;
+	h.size = span->size;
+	h.offset = share.offset;
+	h.device = vs_ipc_device(span->device);
+	h.pid = (uint32_t)getpid();
+	vs_ipc_seal(&h, &e->handle);
+	e->base = span->base;
+	e->n_pieces = share.n;
+	e->bytes = share.bytes;
+	HASH_ADD(hh, exports, id, sizeof(e->id), e);
+	/* uthash leaves hh.tbl NULL when it had no memory */
+	if (!e->hh.tbl) {
+		vs_meta_free(e, sizeof(*e));
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	/* an importer may look at it for long: not to be used again */
+	vs_pool_pin(span->base);
+	*out = e;
+	return CUDA_SUCCESS;
+}
+
+/* --- the serving thread --------------------------------------------------- */
+
+static bool look_up(uint64_t id, struct exported *out)
+{
+	struct exported *e;
+
+	pthread_mutex_lock(&lock);
+	e = find(id);
+	if (e)
+		*out = *e;
+	pthread_mutex_unlock(&lock);
+	return e != NULL;
+}
+
+/* Fills reply and in_flight. */
+static void answer(const struct vs_ipc_request *q, struct vs_ipc_reply *a)
+{
+	struct exported e;
+	CUresult r;
+
+	if (!look_up(q->id, &e) || q->first >= e.n_pieces) {
+		a->status = VS_IPC_GONE;
+		return;
+	}
+	a->n_all = e.n_pieces;
+	a->bytes = e.bytes;
+	a->n = vs_share_export(e.base, e.id, q->first,
+			       q->max < VS_IPC_BATCH ? q->max : VS_IPC_BATCH,
+			       in_flight, a->size, &r);
+	if (a->n > 0)
+		return;
+	a->result = r;
+	a->status = VS_IPC_FAILED;
+	if (r == CUDA_ERROR_INVALID_VALUE)
+		a->status = VS_IPC_GONE;
+	/* what the driver says when it gets no descriptor */
+	else if (r == CUDA_ERROR_OPERATING_SYSTEM ||
+		 r == CUDA_ERROR_OUT_OF_MEMORY)
+		a->status = VS_IPC_BUSY;
+	vs_debug("cuMemExportToShareableHandle failed: %s", vs_real_error(r));
+}
+
+static bool reply(int socket, struct vs_ipc_reply *a)
+{
+	bool is_sent = vs_ipc_send(socket, a, sizeof(*a), in_flight, a->n, 0);
+
+	for (unsigned i = 0; i < a->n; i++) {
+		int fd = in_flight[i];
+
+		in_flight[i] = -1;
+		close(fd);
+	}
+	return is_sent;
+}
+
+/* One request; false when the client is done with. */
+static bool serve(int socket)
+{
+	struct vs_ipc_reply a = {.status = VS_IPC_OK};
+	struct vs_ipc_request q;
+	ssize_t n = vs_ipc_receive(socket, &q, sizeof(q), NULL, 0, 0);
+
+	if (n < 0 && (errno == EAGAIN || errno == ETIMEDOUT))
+		return true;
+	if (n != (ssize_t)sizeof(q))
+		return false;
+	if (vs_ipc_is_same_user(socket))
+		answer(&q, &a);
+	else
+		a.status = VS_IPC_REFUSED;
+	if (reply(socket, &a))
+		return true;
+	if (errno != ETOOMANYREFS)
+		return false;
+	/* too many descriptors of this user are on their way */
+	memset(&a, 0, sizeof(a));
+	a.status = VS_IPC_BUSY;
+	return reply(socket, &a);
+}
+
+/* --- its socket ----------------------------------------------------------- */
+
+static bool open_listener(void)
+{
+	int fd = vs_ipc_listen(own_key);
+
+	return fd >= 0 && fill_slot(&listener, fd);
+}
+
+static void keep_listening(void)
+{
+	if (is_ours(&listener))
+		return;
+	close_slot(&listener);
+	open_listener();
+}
+
+/* Takes clients in while there is room. False: look again soon. */
+static bool welcome(void)
+{
+	for (int i = 0; i < MAX_CLIENTS; i++) {
+		int fd;
+
+		if (atomic_load(&clients[i].fd) >= 0)
+			continue;
+		fd = accept4(atomic_load(&listener.fd), NULL, NULL,
+			     SOCK_CLOEXEC | SOCK_NONBLOCK);
+		if (fd < 0)
+			return errno == EAGAIN || errno == EINTR ||
+			       errno == ECONNABORTED;
+		fill_slot(&clients[i], fd);
+	}
+	return true;
+}
+
+/* Fills polls[0] for the listener, polls[i + 1] for client i; -1 is ignored. */
+static bool prepare(struct pollfd *polls, bool is_held_up)
+{
+	bool has_room = false, has_clients = false;
+
+	for (int i = 0; i < MAX_CLIENTS; i++) {
+		polls[i + 1].fd = atomic_load(&clients[i].fd);
+		polls[i + 1].events = POLLIN;
+		if (polls[i + 1].fd >= 0)
+			has_clients = true;
+		else
+			has_room = true;
+	}
+	polls[0].fd = has_room && !is_held_up ? atomic_load(&listener.fd) : -1;
+	polls[0].events = POLLIN;
+	return has_clients;
+}
+
+static void serve_clients(const struct pollfd *polls)
+{
+	uint64_t now = vs_vmm_clock();
+
+	for (int i = 0; i < MAX_CLIENTS; i++) {
+		if (polls[i + 1].fd < 0)
+			continue;
+		if (polls[i + 1].revents) {
+			clients[i].seen = now;
+			if (is_ours(&clients[i]) && serve(polls[i + 1].fd))
+				continue;
+		} else if (now - clients[i].seen < CLIENT_PATIENCE) {
+			continue;
+		}
+		close_slot(&clients[i]);
+	}
+}
+
+static void *run(void *unused)
+{
+	struct pollfd polls[MAX_CLIENTS + 1];
+	bool is_held_up = false;
+
+	pthread_setname_np(pthread_self(), "vmmshim-ipc");
+	while (!atomic_load(&is_stopping)) {
+		bool has_clients = prepare(polls, is_held_up);
+		int n = poll(polls, MAX_CLIENTS + 1,
+			     is_held_up	   ? SOON_MS
+			     : has_clients ? 1000
+					   : -1);
+
+		atomic_store(&is_busy, true);
+		is_held_up = false;
+		/* the end of the process stops first, then looks at is_busy */
+		if (!atomic_load(&is_stopping) && n >= 0) {
+			serve_clients(polls);
+			keep_listening();
+			is_held_up =
+				atomic_load(&listener.fd) < 0 || !welcome();
+		}
+		atomic_store(&is_busy, false);
+	}
+	return unused;
+}
+
+/* Before the exit handlers of CUDA: no driver call may meet its end. */
+static void at_exit(void)
+{
+	const struct timespec tick = {.tv_nsec = 1000000};
+
+	atomic_store(&is_stopping, true);
+	for (int i = 0; i < EXIT_WAIT_MS && atomic_load(&is_busy); i++)
+		nanosleep(&tick, NULL);
+}
+
+static int create(pthread_t *thread_out, size_t stack_bytes)
+{
+	pthread_attr_t attributes;
+	int error = pthread_attr_init(&attributes);
+
+	if (error)
+		return error;
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	if (stack_bytes)
+		pthread_attr_setstacksize(&attributes, stack_bytes);
+	error = pthread_create(thread_out, &attributes, run, NULL);
+	pthread_attr_destroy(&attributes);
+	return error;
+}
+
+static bool start_thread(void)
+{
+	sigset_t all, saved;
+	pthread_t thread;
+	int error;
+
+	/* the new thread inherits the mask: no signal ever lands there */
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &saved);
+	error = create(&thread, STACK_BYTES);
+	/* a program with much thread-local memory needs a larger stack */
+	if (error == EINVAL)
+		error = create(&thread, 0);
+	pthread_sigmask(SIG_SETMASK, &saved, NULL);
+	if (error)
+		errno = error;
+	else
+		atexit(at_exit);
+	return error == 0;
+}
+
+/* Makes key, socket and thread, once; lock. */
+static bool start(void)
+{
+	static bool is_told;
+
+	if (atomic_load(&has_key))
+		return true;
+	if (vs_ipc_key(own_key) && open_listener()) {
+		if (start_thread()) {
+			atomic_store(&has_key, true);
+			vs_info("legacy IPC handles of this process open in "
+				"processes under the shim only; to share "
+				"memory with others set VMMSHIM_IPC=native "
+				"for all of them");
+			return true;
+		}
+		close_slot(&listener);
+	}
+	if (!is_told)
+		vs_warn("cuIpcGetMemHandle fails: no socket or thread to serve "
+			"importers (errno %d)",
+			errno);
+	is_told = true;
+	return false;
+}
+
+CUresult vs_ipc_export(const struct vs_span *span, CUipcMemHandle *out)
+{
+	CUresult r = CUDA_SUCCESS;
+	struct exported *e;
+
+	pthread_mutex_lock(&lock);
+	e = find(span->id);
+	if (!e)
+		r = start() ? make(span, &e) : CUDA_ERROR_OUT_OF_MEMORY;
+	if (r == CUDA_SUCCESS)
+		*out = e->handle;
+	pthread_mutex_unlock(&lock);
+	return r;
+}
+
+bool vs_ipc_is_own_key(const unsigned char key[16])
+{
+	return atomic_load(&has_key) &&
+	       memcmp(key, own_key, sizeof(own_key)) == 0;
+}
+
+void vs_ipc_export_forked(void)
+{
+	pthread_mutex_init(&lock, NULL);
+	exports = NULL;
+	atomic_store(&has_key, false);
+	close_slot(&listener);
+	for (int i = 0; i < MAX_CLIENTS; i++)
+		close_slot(&clients[i]);
+	for (int i = 0; i < VS_IPC_BATCH; i++) {
+		if (in_flight[i] >= 0)
+			close(in_flight[i]);
+		in_flight[i] = -1;
+	}
+	memset(own_key, 0, sizeof(own_key));
+}

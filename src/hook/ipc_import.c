@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: MIT */
+#include "hook/ipc_import.h"
+
+#include <bsd/sys/tree.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/uthash_meta.h"
+#include "driver/real.h"
+#include "driver/vmm.h"
+#include "hook/ipc.h"
+#include "hook/ipc_fetch.h"
+#include "pool/share.h"
+
+struct key {
+	struct vs_ipc_handle handle;
+	CUcontext ctx;
+};
+
+struct imported {
+	struct key key;
+	UT_hash_handle hh;
+	RB_ENTRY(imported) by_base;
+	struct imported *next; /* when closed and not yet unmapped */
+	CUdeviceptr reserved;  /* where the pieces lie */
+	uint64_t bytes;	       /* of the pieces */
+	struct vs_span span;   /* what the program sees */
+	CUdevice device;       /* of the context that opened it */
+	uint64_t peers;	       /* devices that reach it besides `device` */
+	unsigned n_opens;
+};
+
+RB_HEAD(tree, imported);
+
+static int compare(const struct imported *a, const struct imported *b)
+{
+	return (a->span.base > b->span.base) - (a->span.base < b->span.base);
+}
+
+/* tree.h marks its functions by a name that glibc leaves to struct members */
+#define __unused __attribute__((unused))
+RB_GENERATE_STATIC(tree, imported, by_base, compare)
+#undef __unused
+
+_Atomic int vs_ipc_n_imports;
+static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+/* All below: table_lock. */
+static struct imported *imports;
+static struct tree tree = RB_INITIALIZER(&tree);
+static struct imported *closed; /* to be unmapped when no capture is open */
+
+/* --- access --------------------------------------------------------------- */
+
+/* The ordinal here of the device that a handle's memory is on, or -1. */
+static CUdevice device_of(const struct vs_ipc_handle *h)
+{
+	int n = 0;
+
+	vs_real.cuDeviceGetCount(&n);
+	for (CUdevice d = 0; d < n && h->device; d++)
+		if (vs_ipc_device(d) == h->device)
+			return d;
+	return -1;
+}
+
+static bool can_reach(CUdevice from, CUdevice to)
+{
+	int can = 1;
+
+	if (from == to || to < 0 || !vs_real.cuDeviceCanAccessPeer)
+		return true;
+	vs_real.cuDeviceCanAccessPeer(&can, from, to);
+	return can != 0;
+}
+
+/*
+ * Read and write for the device of the opening context, those with access to
+ * its memory, and the one that the memory is on.
+ */
+static CUresult allow(struct imported *im, CUdevice home)
+{
+	uint64_t peers = vs_pool_peers(im->device);
+
+	if (home >= 0)
+		peers |= (uint64_t)1 << home;
+	if (vs_vmm_allow(im->reserved, im->bytes, im->device, peers) !=
+	    CUDA_SUCCESS)
+		return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+	im->peers = peers;
+	return CUDA_SUCCESS;
+}
+
+void vs_ipc_peers_changed(void)
+{
+	struct imported *im;
+
+	if (atomic_load(&vs_ipc_n_imports) == 0)
+		return;
+	pthread_mutex_lock(&table_lock);
+	RB_FOREACH (im, tree, &tree) {
+		uint64_t peers = im->peers | vs_pool_peers(im->device);
+
+		if (peers != im->peers &&
+		    vs_vmm_allow(im->reserved, im->bytes, im->device, peers) ==
+			    CUDA_SUCCESS)
+			im->peers = peers;
+	}
+	pthread_mutex_unlock(&table_lock);
+}
+
+/* --- the end of an import ------------------------------------------------- */
+
+/* Takes it from the program's sight; table_lock. */
+static void hide(struct imported *im)
+{
+	HASH_DEL(imports, im);
+	RB_REMOVE(tree, &tree, im);
+	atomic_fetch_sub(&vs_ipc_n_imports, 1);
+}
+
+static void bury(struct imported *im)
+{
+	vs_ipc_unmap(im->reserved, im->bytes, im->bytes);
+	vs_meta_free(im, sizeof(*im));
+}
+
+/* Unmaps when all work on it is done; in a capture, some later time. */
+static void dispose(struct imported *im)
+{
+	if (vs_share_settle(im->device, im->key.ctx)) {
+		bury(im);
+		return;
+	}
+	pthread_mutex_lock(&table_lock);
+	im->next = closed;
+	closed = im;
+	pthread_mutex_unlock(&table_lock);
+}
+
+/* What was closed in a capture. */
+static void sweep(void)
+{
+	struct imported *list, *next;
+
+	pthread_mutex_lock(&table_lock);
+	list = closed;
+	closed = NULL;
+	pthread_mutex_unlock(&table_lock);
+	for (; list; list = next) {
+		next = list->next;
+		dispose(list);
+	}
+}
+
+CUresult vs_ipc_close(CUdeviceptr p)
+{
+	struct imported wanted = {.span.base = p}, *im;
+	bool is_last = false;
+
+	sweep();
+	pthread_mutex_lock(&table_lock);
+	im = RB_FIND(tree, &tree, &wanted);
+	if (im) {
+		is_last = --im->n_opens == 0;
+		if (is_last)
+			hide(im);
+	}
+	pthread_mutex_unlock(&table_lock);
+	if (is_last)
+		dispose(im);
+	return im ? CUDA_SUCCESS : VS_PASS;
+}
+
+static CUcontext primary_of(CUdevice device)
+{
+	CUcontext ctx = NULL;
+	unsigned flags;
+	int is_active = 0;
+
+	if (vs_real.cuDevicePrimaryCtxGetState(device, &flags, &is_active) !=
+		    CUDA_SUCCESS ||
+	    !is_active ||
+	    vs_real.cuDevicePrimaryCtxRetain(&ctx, device) != CUDA_SUCCESS)
+		return NULL;
+	vs_real.cuDevicePrimaryCtxRelease_v2(device);
+	return ctx;
+}
+
+/* Open in `ctx`, or closed there: off the tables; in a list. */
+static struct imported *take_all(CUcontext ctx)
+{
+	struct imported *list = NULL, *im, *next, **link;
+
+	pthread_mutex_lock(&table_lock);
+	RB_FOREACH_SAFE(im, tree, &tree, next)
+	{
+		if (im->key.ctx != ctx)
+			continue;
+		hide(im);
+		im->next = list;
+		list = im;
+	}
+	for (link = &closed; (im = *link);) {
+		if (im->key.ctx != ctx) {
+			link = &im->next;
+			continue;
+		}
+		*link = im->next;
+		im->next = list;
+		list = im;
+	}
+	pthread_mutex_unlock(&table_lock);
+	return list;
+}
+
+void vs_ipc_ctx_dying(CUcontext ctx, CUdevice device)
+{
+	struct imported *list, *next;
+	bool is_waited = false;
+
+	if (atomic_load(&vs_ipc_n_imports) == 0 &&
+	    !__atomic_load_n(&closed, __ATOMIC_RELAXED))
+		return;
+	if (!ctx)
+		ctx = primary_of(device);
+	if (!ctx)
+		return;
+	for (list = take_all(ctx); list; list = next) {
+		next = list->next;
+		/* an error means that the context is beyond work */
+		if (!is_waited && !vs_share_settle(list->device, ctx))
+			vs_vmm_ctx_wait(ctx);
+		is_waited = true;
+		bury(list);
+	}
+}
+
+/* --- open ----------------------------------------------------------------- */
+
+static struct imported *find(const struct key *key)
+{
+	struct imported *im;
+
+	HASH_FIND(hh, imports, key, sizeof(*key), im);
+	return im;
+}
+
+/*
+ * True, with *result_out, when the handle is open already: in this context it
+ * is counted, in another of the same device it is an error (semantics, 3.3).
+ */
+static bool open_again(const struct key *key, CUdevice device, CUdeviceptr *out,
+		       CUresult *result_out)
+{
+	struct imported *im;
+
+	pthread_mutex_lock(&table_lock);
+	im = find(key);
+	if (im) {
+		im->n_opens++;
+		*out = im->span.base;
+		*result_out = CUDA_SUCCESS;
+	} else {
+		RB_FOREACH (im, tree, &tree) {
+			if (im->device == device &&
+			    memcmp(&im->key.handle, &key->handle,
+				   sizeof(key->handle)) == 0)
+				break;
+		}
+		*result_out = CUDA_ERROR_ALREADY_MAPPED;
+	}
+	pthread_mutex_unlock(&table_lock);
+	return im != NULL;
+}
+
+static bool enter(struct imported *im)
+{
+	bool is_entered;
+
+	pthread_mutex_lock(&table_lock);
+	HASH_ADD(hh, imports, key, sizeof(im->key), im);
+	/* uthash leaves hh.tbl NULL when it had no memory */
+	is_entered = im->hh.tbl != NULL;
+	if (is_entered) {
+		RB_INSERT(tree, &tree, im);
+		atomic_fetch_add(&vs_ipc_n_imports, 1);
+	}
+	pthread_mutex_unlock(&table_lock);
+	return is_entered;
+}
+
+static CUresult open_new(struct imported *im, CUdevice home)
+{
+	const struct vs_ipc_handle *h = &im->key.handle;
+	CUresult r;
+
+	if (!can_reach(im->device, home))
+		return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+	r = vs_ipc_fetch(h, &im->reserved, &im->bytes);
+	if (r != CUDA_SUCCESS)
+		return r;
+	im->n_opens = 1;
+	im->span.base = im->reserved + h->offset;
+	im->span.size = h->size;
+	im->span.id = vs_share_serial();
+	im->span.ctx = im->key.ctx;
+	im->span.device = home >= 0 ? home : im->device;
+	r = allow(im, home);
+	if (r == CUDA_SUCCESS && !enter(im))
+		r = CUDA_ERROR_OUT_OF_MEMORY;
+	if (r != CUDA_SUCCESS)
+		vs_ipc_unmap(im->reserved, im->bytes, im->bytes);
+	return r;
+}
+
+/* Lock `opening`: two opens of one handle are one mapping. */
+static CUresult open_counted(const struct key *key, CUdevice device,
+			     CUdeviceptr *out)
+{
+	struct imported *im;
+	CUresult r;
+
+	if (open_again(key, device, out, &r))
+		return r;
+	im = vs_meta_alloc(sizeof(*im));
+	if (!im)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	im->key = *key;
+	im->device = device;
+	r = open_new(im, device_of(&key->handle));
+	if (r == CUDA_SUCCESS)
+		*out = im->span.base;
+	else
+		vs_meta_free(im, sizeof(*im));
+	return r;
+}
+
+CUresult vs_ipc_import(const struct vs_ipc_handle *h, CUcontext ctx,
+		       CUdeviceptr *out)
+{
+	struct key key = {.handle = *h, .ctx = ctx};
+	CUdevice device;
+	CUresult r;
+
+	sweep();
+	r = vs_real.cuCtxGetDevice(&device);
+	if (r != CUDA_SUCCESS)
+		return r;
+	pthread_mutex_lock(&opening);
+	r = open_counted(&key, device, out);
+	pthread_mutex_unlock(&opening);
+	return r;
+}
+
+bool vs_ipc_find_import(CUdeviceptr p, struct vs_span *span_out)
+{
+	struct imported *im, *best = NULL;
+	bool is_found = false;
+
+	pthread_mutex_lock(&table_lock);
+	for (im = RB_ROOT(&tree); im;) {
+		if (p < im->span.base) {
+			im = RB_LEFT(im, by_base);
+		} else {
+			best = im;
+			im = RB_RIGHT(im, by_base);
+		}
+	}
+	if (best && p - best->span.base < best->span.size) {
+		*span_out = best->span;
+		is_found = true;
+	}
+	pthread_mutex_unlock(&table_lock);
+	return is_found;
+}
+
+void vs_ipc_import_forked(void)
+{
+	pthread_mutex_init(&opening, NULL);
+	pthread_mutex_init(&table_lock, NULL);
+	imports = NULL;
+	closed = NULL;
+	RB_INIT(&tree);
+	atomic_store(&vs_ipc_n_imports, 0);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ipc_import: opens allocations of other processes under the shim.
+ *
+ * One mapping a handle and context, counted. The pieces lie in a reservation
+ * of their own; the exporter's end does not touch it. Lock order: opening >
+ * table; driver calls that do not wait for the GPU may be made under both.
+ */
+#ifndef VS_HOOK_IPC_IMPORT_H
+#define VS_HOOK_IPC_IMPORT_H
+
+#include <cuda.h>
+
+#include "hook/ipc_wire.h"
+
+/*
+ * Opens for the context `ctx`, which is current. Never VS_PASS. Waits for the
+ * exporter some seconds at most. Errors, as the driver's:
+ *   INVALID_VALUE   the exporter is gone, or out of reach, or refuses; the
+ *                   allocation was freed
+ *   ALREADY_MAPPED  open in another context of the device
+ *   PEER_ACCESS_UNSUPPORTED  the current device cannot reach the memory
+ *   MAP_FAILED, OUT_OF_MEMORY  what importing and mapping ended in
+ */
+CUresult vs_ipc_import(const struct vs_ipc_handle *h, CUcontext ctx,
+		       CUdeviceptr *out);
+
+/*
+ * Counts down; at 0 waits for the context's work and unmaps. VS_PASS when `p`
+ * is not what an open returned.
+ */
+CUresult vs_ipc_close(CUdeviceptr p);
+
+void vs_ipc_import_forked(void);
+
+#endif

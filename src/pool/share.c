@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/share.h"
+
+#include <pthread.h>
+
+#include "base/log.h"
+#include "driver/real.h"
+#include "driver/vmm.h"
+#include "pool/capture.h"
+#include "pool/state.h"
+#include "pool/tcache.h"
+
+/* Contexts that a settle waits for at most; there is no program with more. */
+#define CTX_MAX 64
+
+struct piece {
+	CUmemGenericAllocationHandle handle;
+	uint64_t size;	 /* of the chunk */
+	uint64_t offset; /* of the address asked for in it */
+};
+
+/* The piece at an address; false if nothing is mapped there. Lock. */
+static bool piece_at(struct vs_pool *pool, CUdeviceptr p, struct piece *out)
+{
+	struct vs_chunk *c = vs_chunk_at(pool, p);
+
+	if (!c)
+		return false;
+	out->handle = c->handle;
+	out->size = c->size;
+	out->offset = p - c->at;
+	return true;
+}
+
+/* The pool and the bytes of a live allocation. */
+static struct vs_pool *find(CUdeviceptr base, uint64_t id, CUdeviceptr *end_out)
+{
+	struct vs_pool *pool = vs_pool_at(base);
+	struct vs_span span;
+
+	if (!pool || !pool->dev.has_posix_fd || !vs_pool_find(base, &span) ||
+	    span.base != base || span.id != id)
+		return NULL;
+	*end_out = base + span.size;
+	return pool;
+}
+
+bool vs_share_describe(CUdeviceptr base, uint64_t id, struct vs_share *out)
+{
+	struct vs_share share = {0};
+	CUdeviceptr p = base, end;
+	struct vs_pool *pool = find(base, id, &end);
+	bool joins = pool != NULL;
+	struct piece piece;
+
+	if (!pool)
+		return false;
+	pthread_mutex_lock(&pool->lock);
+	while (joins && p < end) {
+		joins = piece_at(pool, p, &piece) &&
+			(piece.offset == 0 || share.n == 0);
+		if (share.n++ == 0)
+			share.offset = piece.offset;
+		share.bytes += piece.size;
+		p += piece.size - piece.offset;
+	}
+	pthread_mutex_unlock(&pool->lock);
+	if (joins)
+		*out = share;
+	return joins;
+}
+
+/* Pieces [first, first + max); returns how many there are. Lock. */
+static unsigned pick(struct vs_pool *pool, CUdeviceptr p, CUdeviceptr end,
+		     unsigned first, unsigned max, struct piece *pieces)
+{
+	unsigned n = 0;
+
+	for (unsigned i = 0; p < end && n < max; i++) {
+		if (!piece_at(pool, p, &pieces[n]))
+			break;
+		p += pieces[n].size - pieces[n].offset;
+		if (i >= first)
+			n++;
+	}
+	return n;
+}
+
+unsigned vs_share_export(CUdeviceptr base, uint64_t id, unsigned first,
+			 unsigned max, int *fds, uint64_t *sizes,
+			 CUresult *result_out)
+{
+	struct piece pieces[16];
+	CUdeviceptr end;
+	struct vs_pool *pool = find(base, id, &end);
+	unsigned n = 0, n_pieces;
+
+	*result_out = CUDA_ERROR_INVALID_VALUE;
+	if (!pool)
+		return 0;
+	if (max > sizeof(pieces) / sizeof(pieces[0]))
+		max = sizeof(pieces) / sizeof(pieces[0]);
+	pthread_mutex_lock(&pool->grow);
+	pthread_mutex_lock(&pool->lock);
+	/* freed meanwhile? then the chunks may be another's */
+	n_pieces = find(base, id, &end)
+			   ? pick(pool, base, end, first, max, pieces)
+			   : 0;
+	pthread_mutex_unlock(&pool->lock);
+	while (n < n_pieces) {
+		*result_out = vs_real.cuMemExportToShareableHandle(
+			&fds[n], pieces[n].handle,
+			CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+		if (*result_out != CUDA_SUCCESS)
+			break;
+		sizes[n] = pieces[n].size;
+		n++;
+	}
+	pthread_mutex_unlock(&pool->grow);
+	return n;
+}
+
+bool vs_share_is_capable(CUdevice device)
+{
+	struct vs_pool *pool = vs_pool_of(device);
+
+	return pool && pool->dev.has_posix_fd;
+}
+
+uint64_t vs_share_serial(void)
+{
+	return vs_serial_next();
+}
+
+/* Records events, or waits where there are none of that kind. */
+static unsigned record(struct vs_ctx **ctxs, unsigned n, CUevent *events)
+{
+	unsigned n_events = 0;
+	CUevent e;
+
+	for (unsigned i = 0; i < n; i++) {
+		if (vs_real.cuCtxRecordEvent &&
+		    vs_vmm_event_create(ctxs[i]->handle, &e) == CUDA_SUCCESS) {
+			if (vs_real.cuCtxRecordEvent(ctxs[i]->handle, e) ==
+			    CUDA_SUCCESS) {
+				events[n_events++] = e;
+				continue;
+			}
+			vs_vmm_event_destroy(e);
+		}
+		/* an error means that the context is beyond work */
+		vs_vmm_ctx_wait(ctxs[i]->handle);
+	}
+	return n_events;
+}
+
+bool vs_share_settle(CUdevice device, CUcontext ctx)
+{
+	struct vs_pool *pool = vs_pool_of(device);
+	uint64_t reach = vs_pool_peers(device) | (uint64_t)1 << device;
+	struct vs_ctx *ctxs[CTX_MAX + 1], *own = vs_ctx_get(ctx);
+	CUevent events[CTX_MAX + 1];
+	unsigned n, n_events;
+	bool is_listed = !own;
+
+	if (pool)
+		reach |= atomic_load(&pool->reach);
+	n = (unsigned)vs_ctx_list(reach, ctxs, CTX_MAX);
+	if (n > CTX_MAX)
+		n = CTX_MAX;
+	for (unsigned i = 0; i < n; i++)
+		is_listed |= ctxs[i] == own;
+	if (!is_listed)
+		ctxs[n++] = own;
+	if (!vs_capture_shut_out())
+		return false;
+	n_events = record(ctxs, n, events);
+	vs_capture_let_in();
+	for (unsigned i = 0; i < n_events; i++) {
+		vs_vmm_event_wait(events[i]);
+		vs_vmm_event_destroy(events[i]);
+	}
+	return true;
+}
