@@ -96,6 +96,11 @@ static int device_of(const struct pointer *p)
 	return p->memory ? p->memory->device : p->mapping->physical->device;
 }
 
+static bool is_managed(const struct pointer *p)
+{
+	return p->memory && p->memory->kind == SIM_MANAGED;
+}
+
 static bool is_legacy(const struct pointer *p)
 {
 	return p->memory && p->memory->kind == SIM_LEGACY;
@@ -108,28 +113,33 @@ static bool reachable(const struct pointer *p)
 	return sim_memory_accessible(p->addr, 1, ctx, ctx->device, false);
 }
 
-/* The ranges: legacy's own, or VMM's reservation and mapping. */
-static void answer_range(const struct pointer *p, CUpointer_attribute attribute,
+/*
+ * The ranges: legacy's own, or VMM's reservation and mapping; false: another
+ * kind of attribute.
+ */
+static bool answer_range(const struct pointer *p, CUpointer_attribute attribute,
 			 struct answer *a)
 {
-	const struct sim_range *r;
+	const struct sim_range *r =
+		p->memory ? &p->memory->range : &p->mapping->reservation->range;
 
 	switch ((int)attribute) {
 	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+		set_u64(a, r->start);
+		return true;
 	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-		r = p->memory ? &p->memory->range
-			      : &p->mapping->reservation->range;
-		set_u64(a, attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE
-				   ? r->size
-				   : r->start);
-		return;
+		set_u64(a, r->size);
+		return true;
 	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
 		set_u64(a, p->memory ? p->memory->mapping_start
 				     : p->mapping->range.start);
-		return;
-	default:
+		return true;
+	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
 		set_u64(a, p->memory ? p->memory->mapping_size
 				     : p->mapping->range.size);
+		return true;
+	default:
+		return false;
 	}
 }
 
@@ -140,9 +150,37 @@ static bool rdma_capable(const struct pointer *p)
 		p->mapping->physical->prop.allocFlags.gpuDirectRDMACapable);
 }
 
+/* Those that are yes or no; false: another kind of attribute. */
+static bool answer_flag(const struct pointer *p, CUpointer_attribute attribute,
+			struct answer *a)
+{
+	switch ((int)attribute) {
+	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+		set_flag(a, p->memory && p->memory->sync_memops);
+		return true;
+	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+		set_flag(a, is_managed(p));
+		return true;
+	case CU_POINTER_ATTRIBUTE_MAPPED:
+		set_flag(a, true);
+		return true;
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+		set_flag(a, is_legacy(p));
+		return true;
+	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+		set_flag(a, rdma_capable(p));
+		return true;
+	default:
+		return false;
+	}
+}
+
 static CUresult answer(const struct pointer *p, CUpointer_attribute attribute,
 		       struct answer *a)
 {
+	if (answer_flag(p, attribute, a) || answer_range(p, attribute, a))
+		return CUDA_SUCCESS;
 	switch ((int)attribute) {
 	case CU_POINTER_ATTRIBUTE_CONTEXT:
 		set_u64(a, context_of(p));
@@ -156,41 +194,18 @@ static CUresult answer(const struct pointer *p, CUpointer_attribute attribute,
 		return reachable(p) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
 		set_u64(a, p->addr);
-		return is_host(p) || (p->memory &&
-				      p->memory->kind == SIM_MANAGED)
-			       ? CUDA_SUCCESS
-			       : CUDA_ERROR_INVALID_VALUE;
-	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-		set_flag(a, p->memory && p->memory->sync_memops);
-		return CUDA_SUCCESS;
+		return is_host(p) || is_managed(p) ? CUDA_SUCCESS
+						   : CUDA_ERROR_INVALID_VALUE;
 	case CU_POINTER_ATTRIBUTE_BUFFER_ID:
 	case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
 		set_u64(a, p->memory ? p->memory->buffer_id
 				     : p->mapping->buffer_id);
 		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-		set_flag(a, p->memory && p->memory->kind == SIM_MANAGED);
-		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 		set_u32(a, (uint32_t)device_of(p));
 		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
-		set_flag(a, is_legacy(p));
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-	case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-	case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
-	case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
-		answer_range(p, attribute, a);
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_MAPPED:
-		set_flag(a, true);
-		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
 		set_u64(a, 0);
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-		set_flag(a, rdma_capable(p));
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
 		set_u32(a, reachable(p)
@@ -201,9 +216,6 @@ static CUresult answer(const struct pointer *p, CUpointer_attribute attribute,
 		set_u64(a, p->memory && p->memory->pool
 				   ? sim_pool_handle(p->memory->pool)
 				   : 0);
-		return CUDA_SUCCESS;
-	case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-		set_flag(a, is_legacy(p));
 		return CUDA_SUCCESS;
 	default:
 		return CUDA_ERROR_NOT_SUPPORTED;
