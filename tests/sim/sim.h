@@ -49,6 +49,8 @@ extern "C" {
  *  SIM_REPORT=FILE|-      write a report at exit (- is stderr; %p in FILE
  *                         is the process id)
  *  SIM_TRACE=1            one line on stderr for each driver call
+ *  SIM_CUDART_NOTES=1     the thin runtime announces every cudaMalloc and
+ *                         cudaFree to the judge, for programs that do not
  */
 
 /*
