@@ -349,6 +349,31 @@ CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled)
 	return r;
 }
 
+CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened)
+{
+	struct vs_pool *pool = vs_pool_at(p);
+	uint64_t bit = (uint64_t)1 << device;
+	CUresult r;
+
+	if (!pool || device == pool->dev.device)
+		return CUDA_SUCCESS;
+	if (!(atomic_load(&pool->reach) & bit))
+		atomic_fetch_or(&pool->reach, bit);
+	if (!is_opened)
+		return CUDA_SUCCESS;
+	if (atomic_load(&pool->peers) & bit) {
+		/* another thread may still be at it */
+		pthread_mutex_lock(&pool->grow);
+		pthread_mutex_unlock(&pool->grow);
+		return CUDA_SUCCESS;
+	}
+	r = vs_range_allow_peer(pool, device);
+	/* or no chunk could be mapped any more */
+	if (r != CUDA_SUCCESS)
+		atomic_fetch_and(&pool->peers, ~bit);
+	return r;
+}
+
 uint64_t vs_pool_peers(CUdevice device)
 {
 	return device >= 0 && device < VS_MAX_DEVICES

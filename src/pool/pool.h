@@ -99,6 +99,13 @@ CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled);
 /* Devices (bits) with access to memory of `device`, besides itself. */
 uint64_t vs_pool_peers(CUdevice device);
 
+/*
+ * Work of another `device` may reach the pool that holds `p`: its contexts are
+ * waited for, too, before memory is used again. With `is_opened` the device
+ * also gets access to every chunk, present and future, or an error.
+ */
+CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened);
+
 /* In a forked child: forgets everything, frees nothing. */
 void vs_pool_forked(void);
 

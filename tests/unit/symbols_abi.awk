@@ -11,7 +11,8 @@ BEGIN {
 /^(API|USE)\(/ {
 	inside = 1
 	gsub(/"/, "", $3)
-	type = "PFN_" $3 "_v" $4 (/PTSZ/ ? "_ptsz" : "")
+	twin = $2 ~ /_ptds$/ ? "_ptds" : /PTSZ/ ? "_ptsz" : ""
+	type = "PFN_" $3 "_v" $4 twin
 	printf "_Static_assert(__builtin_types_compatible_p(%s,\n", type
 	printf "\t__typeof__(&%s)), \"%s\");\n", $2, $2
 }

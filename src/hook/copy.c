@@ -1,0 +1,413 @@
+/* SPDX-License-Identifier: MIT */
+#include "hook/copy.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "pool/fence.h"
+
+#define MAX_DEVICES 64 /* of a set in 64 bits */
+/* A row may not be longer than 2^31 - 1 bytes (CU_DEVICE_ATTRIBUTE_MAX_PITCH)
+ */
+#define MAX_ROW ((size_t)1 << 30)
+
+/* By device: the devices whose memory it was found not to reach. */
+static _Atomic uint64_t unreachable[MAX_DEVICES];
+
+static uint64_t bit(CUdevice device)
+{
+	return device >= 0 && device < MAX_DEVICES ? (uint64_t)1 << device : 0;
+}
+
+static uint64_t current_device(void)
+{
+	CUdevice device;
+
+	return vs_real.cuCtxGetDevice(&device) == CUDA_SUCCESS ? bit(device)
+							       : 0;
+}
+
+static uint64_t device_of(CUcontext ctx)
+{
+	CUcontext popped;
+	uint64_t device;
+
+	if (vs_real.cuCtxPushCurrent_v2(ctx) != CUDA_SUCCESS)
+		return 0;
+	device = current_device();
+	vs_real.cuCtxPopCurrent_v2(&popped);
+	return device;
+}
+
+/* Not one of the values that name a default stream. */
+static bool is_created(CUstream stream)
+{
+	return (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD;
+}
+
+/* The devices that may run a call: the current one and that of the stream. */
+static uint64_t runners(CUstream stream)
+{
+	uint64_t devices = current_device();
+	CUcontext ctx;
+
+	if (is_created(stream) && vs_real.cuStreamGetCtx &&
+	    vs_real.cuStreamGetCtx(stream, &ctx) == CUDA_SUCCESS)
+		devices |= device_of(ctx);
+	return devices;
+}
+
+static bool can_be_peers(CUdevice device, CUdevice owner)
+{
+	int can = 0;
+
+	return vs_real.cuDeviceCanAccessPeer &&
+	       vs_real.cuDeviceCanAccessPeer(&can, device, owner) ==
+		       CUDA_SUCCESS &&
+	       can;
+}
+
+/* Opens the memory of the pool that holds `p` to `device`, once. */
+static bool open_to(CUdeviceptr p, CUdevice owner, CUdevice device)
+{
+	if (atomic_load(&unreachable[device]) & bit(owner))
+		return false;
+	if (can_be_peers(device, owner) &&
+	    vs_pool_reach(p, device, true) == CUDA_SUCCESS)
+		return true;
+	vs_debug("device %d cannot be given access to device %d: copies "
+		 "between them become peer copies",
+		 device, owner);
+	atomic_fetch_or(&unreachable[device], bit(owner));
+	return false;
+}
+
+/* Opens an allocation to `devices`; returns whether to any. */
+static bool open_span(const struct vs_span *span, uint64_t devices)
+{
+	bool is_opened = false;
+
+	for (CUdevice d = 0; d < MAX_DEVICES && devices >> d; d++) {
+		if (!(devices & bit(d)) || d == span->device)
+			continue;
+		if (open_to(span->base, span->device, d))
+			is_opened = true;
+		else
+			vs_pool_reach(span->base, d, false);
+	}
+	return is_opened;
+}
+
+/* One end of a copy. */
+struct end {
+	CUmemorytype type;
+	CUdeviceptr at; /* 0: an array */
+	size_t size;
+	struct vs_span span; /* if is_ours */
+	bool is_ours;
+};
+
+static struct end end_at(CUmemorytype type, CUdeviceptr at, size_t size)
+{
+	struct end end = {.type = type, .at = at, .size = size};
+
+	end.is_ours = type != CU_MEMORYTYPE_HOST && vs_pool_find(at, &end.span);
+	return end;
+}
+
+static bool is_past_end(const struct end *end)
+{
+	return end->is_ours &&
+	       end->size > end->span.base + end->span.size - end->at;
+}
+
+static size_t extent(const CUDA_MEMCPY3D *c, size_t pitch, size_t rows)
+{
+	pitch = pitch ? pitch : c->WidthInBytes;
+	rows = rows ? rows : c->Height;
+	if (!c->WidthInBytes || !c->Height || !c->Depth)
+		return 0;
+	return ((c->Depth - 1) * rows + c->Height - 1) * pitch +
+	       c->WidthInBytes;
+}
+
+static size_t offset(const CUDA_MEMCPY3D *c, size_t x, size_t y, size_t z,
+		     size_t pitch, size_t rows)
+{
+	pitch = pitch ? pitch : c->WidthInBytes;
+	return (z * (rows ? rows : c->Height) + y) * pitch + x;
+}
+
+static struct end destination(const CUDA_MEMCPY3D *c)
+{
+	CUdeviceptr at = c->dstDevice;
+
+	if (c->dstMemoryType == CU_MEMORYTYPE_ARRAY)
+		return (struct end){.type = CU_MEMORYTYPE_ARRAY};
+	if (c->dstMemoryType == CU_MEMORYTYPE_HOST)
+		at = (uintptr_t)c->dstHost;
+	return end_at(c->dstMemoryType,
+		      at + offset(c, c->dstXInBytes, c->dstY, c->dstZ,
+				  c->dstPitch, c->dstHeight),
+		      extent(c, c->dstPitch, c->dstHeight));
+}
+
+static struct end source(const CUDA_MEMCPY3D *c)
+{
+	CUdeviceptr at = c->srcDevice;
+
+	if (c->srcMemoryType == CU_MEMORYTYPE_ARRAY)
+		return (struct end){.type = CU_MEMORYTYPE_ARRAY};
+	if (c->srcMemoryType == CU_MEMORYTYPE_HOST)
+		at = (uintptr_t)c->srcHost;
+	return end_at(c->srcMemoryType,
+		      at + offset(c, c->srcXInBytes, c->srcY, c->srcZ,
+				  c->srcPitch, c->srcHeight),
+		      extent(c, c->srcPitch, c->srcHeight));
+}
+
+bool vs_copy_open(const CUDA_MEMCPY3D *copy, struct vs_way way)
+{
+	struct end dst = destination(copy), src = source(copy);
+	bool is_opened = false;
+	uint64_t devices;
+
+	if ((!dst.is_ours && !src.is_ours) || is_past_end(&dst) ||
+	    is_past_end(&src))
+		return false;
+	devices = runners(way.stream);
+	if (dst.is_ours)
+		is_opened |= open_span(&dst.span, devices);
+	if (src.is_ours)
+		is_opened |= open_span(&src.span, devices);
+	return is_opened;
+}
+
+bool vs_copy_open_at(CUdeviceptr p, size_t size, struct vs_way way)
+{
+	struct end end = end_at(CU_MEMORYTYPE_DEVICE, p, size);
+
+	return end.is_ours && !is_past_end(&end) &&
+	       open_span(&end.span, runners(way.stream));
+}
+
+void vs_copy_open_for(CUdeviceptr p, CUcontext ctx)
+{
+	struct vs_span span;
+
+	if (vs_pool_find(p, &span))
+		open_span(&span, ctx ? device_of(ctx) : current_device());
+}
+
+void vs_copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+{
+	struct vs_span spans[2];
+	bool is_dst, is_src;
+	uint64_t devices;
+
+	if (vs_pool_count() == 0)
+		return;
+	is_dst = vs_pool_find(dst, &spans[0]);
+	is_src = vs_pool_find(src, &spans[1]);
+	if (!is_dst && !is_src)
+		return;
+	devices = runners(stream);
+	devices |= is_dst ? bit(spans[0].device) : 0;
+	devices |= is_src ? bit(spans[1].device) : 0;
+	for (CUdevice d = 0; d < MAX_DEVICES && devices >> d; d++) {
+		if (is_dst && devices & bit(d))
+			vs_pool_reach(dst, d, false);
+		if (is_src && devices & bit(d))
+			vs_pool_reach(src, d, false);
+	}
+}
+
+/* The end lies where one of the devices cannot reach it. */
+static bool is_apart(const struct end *end, uint64_t devices)
+{
+	for (CUdevice d = 0; d < MAX_DEVICES && devices >> d; d++)
+		if (devices & bit(d) && end->is_ours && !is_past_end(end) &&
+		    atomic_load(&unreachable[d]) & bit(end->span.device))
+			return true;
+	return false;
+}
+
+/* Finds out what an end is that the program has not told. */
+static void resolve(struct end *end)
+{
+	unsigned int type;
+
+	if (end->is_ours) {
+		end->type = CU_MEMORYTYPE_DEVICE;
+	} else if (end->type == CU_MEMORYTYPE_UNIFIED) {
+		end->type = CU_MEMORYTYPE_HOST;
+		if (vs_real.cuPointerGetAttribute(
+			    &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, end->at) ==
+		    CUDA_SUCCESS)
+			end->type = (CUmemorytype)type;
+	}
+}
+
+/* The context that a peer copy names for an end. */
+static CUcontext context_of(const struct end *end)
+{
+	CUcontext ctx = NULL;
+
+	if (end->is_ours)
+		return end->span.ctx;
+	if (end->type == CU_MEMORYTYPE_DEVICE)
+		vs_real.cuPointerGetAttribute(
+			&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, end->at);
+	if (!ctx)
+		vs_real.cuCtxGetCurrent(&ctx);
+	return ctx;
+}
+
+static CUresult peer_linear(const struct end *dst, const struct end *src,
+			    size_t size, struct vs_way way)
+{
+	CUcontext to = context_of(dst), from = context_of(src);
+
+	if (way.is_async && way.is_per_thread)
+		return vs_real.cuMemcpyPeerAsync_ptsz(dst->at, to, src->at,
+						      from, size, way.stream);
+	if (way.is_async)
+		return vs_real.cuMemcpyPeerAsync(dst->at, to, src->at, from,
+						 size, way.stream);
+	if (way.is_per_thread)
+		return vs_real.cuMemcpyPeer_ptds(dst->at, to, src->at, from,
+						 size);
+	return vs_real.cuMemcpyPeer(dst->at, to, src->at, from, size);
+}
+
+static CUresult peer_3d(const CUDA_MEMCPY3D_PEER *c, struct vs_way way)
+{
+	if (way.is_async && way.is_per_thread)
+		return vs_real.cuMemcpy3DPeerAsync_ptsz(c, way.stream);
+	if (way.is_async)
+		return vs_real.cuMemcpy3DPeerAsync(c, way.stream);
+	if (way.is_per_thread)
+		return vs_real.cuMemcpy3DPeer_ptds(c);
+	return vs_real.cuMemcpy3DPeer(c);
+}
+
+/* They differ in what a copy's reserved fields are. */
+_Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER) &&
+		       offsetof(CUDA_MEMCPY3D, reserved0) ==
+			       offsetof(CUDA_MEMCPY3D_PEER, srcContext) &&
+		       offsetof(CUDA_MEMCPY3D, reserved1) ==
+			       offsetof(CUDA_MEMCPY3D_PEER, dstContext) &&
+		       offsetof(CUDA_MEMCPY3D, Depth) ==
+			       offsetof(CUDA_MEMCPY3D_PEER, Depth),
+	       "CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER differ");
+
+static void set_ends(CUDA_MEMCPY3D_PEER *c, const struct end *dst,
+		     const struct end *src)
+{
+	if (dst->type == CU_MEMORYTYPE_HOST && c->dstMemoryType != dst->type)
+		c->dstHost = (void *)(uintptr_t)c->dstDevice;
+	if (src->type == CU_MEMORYTYPE_HOST && c->srcMemoryType != src->type)
+		c->srcHost = (void *)(uintptr_t)c->srcDevice;
+	c->dstMemoryType = dst->type;
+	c->srcMemoryType = src->type;
+	c->dstContext = context_of(dst);
+	c->srcContext = context_of(src);
+}
+
+/* One row, between a device and the host, of any length. */
+static CUresult peer_row(const struct end *dst, const struct end *src,
+			 size_t size, struct vs_way way)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	for (size_t at = 0; at < size && result == CUDA_SUCCESS;
+	     at += MAX_ROW) {
+		size_t n = size - at < MAX_ROW ? size - at : MAX_ROW;
+		CUDA_MEMCPY3D_PEER c = {.dstDevice = dst->at + at,
+					.srcDevice = src->at + at,
+					.dstPitch = n,
+					.srcPitch = n,
+					.dstHeight = 1,
+					.srcHeight = 1,
+					.WidthInBytes = n,
+					.Height = 1,
+					.Depth = 1};
+
+		set_ends(&c, dst, src);
+		result = peer_3d(&c, way);
+	}
+	return result;
+}
+
+CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
+{
+	struct end dst = destination(copy), src = source(copy);
+	uint64_t devices = runners(way.stream);
+	CUDA_MEMCPY3D_PEER c;
+
+	if (!is_apart(&dst, devices) && !is_apart(&src, devices))
+		return CUDA_ERROR_INVALID_VALUE;
+	resolve(&dst);
+	resolve(&src);
+	vs_copy_peer(dst.at, src.at, way.stream);
+	if (copy->Height == 1 && copy->Depth == 1 && dst.at && src.at)
+		return dst.type == CU_MEMORYTYPE_DEVICE &&
+				       src.type == CU_MEMORYTYPE_DEVICE
+			       ? peer_linear(&dst, &src, copy->WidthInBytes,
+					     way)
+			       : peer_row(&dst, &src, copy->WidthInBytes, way);
+	memcpy(&c, copy, sizeof(c));
+	set_ends(&c, &dst, &src);
+	return peer_3d(&c, way);
+}
+
+static CUresult set_here(const struct vs_set *s)
+{
+	if (s->height > 1 && s->element == 1)
+		return vs_real.cuMemsetD2D8_v2(s->dst, s->pitch,
+					       (unsigned char)s->value,
+					       s->width, s->height);
+	if (s->height > 1 && s->element == 2)
+		return vs_real.cuMemsetD2D16_v2(s->dst, s->pitch,
+						(unsigned short)s->value,
+						s->width, s->height);
+	if (s->height > 1)
+		return vs_real.cuMemsetD2D32_v2(s->dst, s->pitch, s->value,
+						s->width, s->height);
+	if (s->element == 1)
+		return vs_real.cuMemsetD8_v2(s->dst, (unsigned char)s->value,
+					     s->width);
+	if (s->element == 2)
+		return vs_real.cuMemsetD16_v2(s->dst, (unsigned short)s->value,
+					      s->width);
+	return vs_real.cuMemsetD32_v2(s->dst, s->value, s->width);
+}
+
+/* Waits for what comes before the call. */
+static CUresult wait_for(struct vs_way way)
+{
+	return way.is_per_thread ? vs_real.cuStreamSynchronize_ptsz(way.stream)
+				 : vs_real.cuStreamSynchronize(way.stream);
+}
+
+CUresult vs_copy_set_there(const struct vs_set *set, struct vs_way way)
+{
+	size_t row = set->width * set->element;
+	struct end dst =
+		end_at(CU_MEMORYTYPE_DEVICE, set->dst,
+		       set->height ? (set->height - 1) * set->pitch + row : 0);
+	CUresult result;
+	CUcontext popped;
+
+	/* a wait would end a capture */
+	if (!is_apart(&dst, runners(way.stream)) || vs_capture_count() > 0 ||
+	    wait_for(way) != CUDA_SUCCESS ||
+	    vs_real.cuCtxPushCurrent_v2(dst.span.ctx) != CUDA_SUCCESS)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = set_here(set);
+	if (result == CUDA_SUCCESS)
+		result = vs_real.cuCtxSynchronize();
+	vs_real.cuCtxPopCurrent_v2(&popped);
+	return result;
+}

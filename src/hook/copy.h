@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * copy: calls that reach memory of the pool from another device.
+ *
+ * Note [Copies between devices]
+ * The driver carries out plain copies and sets of cuMemAlloc memory on any
+ * device, peer or not. VMM memory must be open to the device that runs the
+ * call; if it is not, the driver answers CUDA_ERROR_INVALID_VALUE and does
+ * nothing (facts, section 7). So each call is made as it came; only one that
+ * is refused is looked at. If it reaches into the pool of another device, that
+ * pool is opened to the devices that run the call, for good, and the call is
+ * made again. Where devices cannot be peers it becomes the matching peer copy,
+ * for which the driver needs no access. Opening memory (cuMemSetAccess) waits
+ * for nothing and harms no capture (facts, section 5).
+ *
+ * No locks here; nothing in this file runs when a call succeeds.
+ */
+#ifndef VS_HOOK_COPY_H
+#define VS_HOOK_COPY_H
+
+#include "hook/hook.h"
+#include "pool/pool.h"
+
+/* How a call was made: which of the driver's twins, on which stream. */
+struct vs_way {
+	bool is_async;
+	bool is_per_thread; /* the NULL stream is the thread's own */
+	CUstream stream;    /* NULL unless async */
+};
+
+#define VS_PLAIN ((struct vs_way){false, false, NULL})
+#define VS_PLAIN_PT ((struct vs_way){false, true, NULL})
+#define VS_ASYNC(stream) ((struct vs_way){true, false, (stream)})
+#define VS_ASYNC_PT(stream) ((struct vs_way){true, true, (stream)})
+
+/* True when a call may have failed because a device lacks access. */
+static inline bool vs_refused(CUresult result)
+{
+	return vs_unlikely(result == CUDA_ERROR_INVALID_VALUE) &&
+	       vs_pool_count() > 0;
+}
+
+/*
+ * `copy` was refused. Opens the pools that it reaches to the devices that run
+ * it; returns whether any was, so that the call is worth another try. A copy
+ * that runs past the end of an allocation is not: it is wrong everywhere.
+ */
+bool vs_copy_open(const CUDA_MEMCPY3D *copy, struct vs_way way)
+	__attribute__((cold));
+/* The same for `size` bytes at one address. */
+bool vs_copy_open_at(CUdeviceptr p, size_t size, struct vs_way way)
+	__attribute__((cold));
+/* The same for a node of a graph, which runs under `ctx`. */
+void vs_copy_open_for(CUdeviceptr p, CUcontext ctx) __attribute__((cold));
+
+/*
+ * `copy` is still refused: makes it a peer copy, if that is because devices
+ * cannot be peers; else returns CUDA_ERROR_INVALID_VALUE.
+ */
+CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
+	__attribute__((cold));
+
+/* cuMemset...: `height` rows of `width` elements. */
+struct vs_set {
+	CUdeviceptr dst;
+	size_t pitch;
+	unsigned value, element;
+	size_t width, height;
+};
+
+/* vs_copy_between for a set, which has no peer call: waits for it. */
+CUresult vs_copy_set_there(const struct vs_set *set, struct vs_way way)
+	__attribute__((cold));
+
+/*
+ * Before a peer copy of the program's own, which needs no access: work of the
+ * devices that run it is waited for before the memory is used again.
+ */
+void vs_copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream);
+
+#endif

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * copy_graph: copies and sets that are nodes of a graph, and batches of copies;
+ * see Note [Copies between devices]. What a node reaches is opened before the
+ * node is made: nothing says whether the driver looks at it then, or when the
+ * graph is instantiated, or launched.
+ */
+#include "hook/copy.h"
+
+static void open_ends(const CUDA_MEMCPY3D *c, CUcontext ctx)
+{
+	if (c->dstMemoryType == CU_MEMORYTYPE_DEVICE ||
+	    c->dstMemoryType == CU_MEMORYTYPE_UNIFIED)
+		vs_copy_open_for(c->dstDevice, ctx);
+	if (c->srcMemoryType == CU_MEMORYTYPE_DEVICE ||
+	    c->srcMemoryType == CU_MEMORYTYPE_UNIFIED)
+		vs_copy_open_for(c->srcDevice, ctx);
+}
+
+static void open_copy(bool is_open, const CUDA_MEMCPY3D *c, CUcontext ctx)
+{
+	if (is_open && c && vs_pool_count() > 0)
+		open_ends(c, ctx);
+}
+
+static void open_set(bool is_open, const CUDA_MEMSET_NODE_PARAMS *set,
+		     CUcontext ctx)
+{
+	if (is_open && set && vs_pool_count() > 0)
+		vs_copy_open_for(set->dst, ctx);
+}
+
+static void open_node(bool is_open, const CUgraphNodeParams *node)
+{
+	if (!is_open || !node || vs_pool_count() == 0)
+		return;
+	if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+		open_ends(&node->memcpy.copyParams, node->memcpy.copyCtx);
+	else if (node->type == CU_GRAPH_NODE_TYPE_MEMSET)
+		vs_copy_open_for(node->memset.dst, node->memset.ctx);
+}
+
+VS_EXPORT CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *out, CUgraph graph,
+						const CUgraphNode *after,
+						size_t n_after,
+						const CUDA_MEMCPY3D *copy,
+						CUcontext ctx)
+{
+	bool is_open = vs_enter(VS_API_cuGraphAddMemcpyNode);
+
+	open_copy(is_open, copy, ctx);
+	return vs_seen(vs_real.cuGraphAddMemcpyNode(out, graph, after, n_after,
+						    copy, ctx));
+}
+
+VS_EXPORT CUresult CUDAAPI cuGraphMemcpyNodeSetParams(CUgraphNode node,
+						      const CUDA_MEMCPY3D *copy)
+{
+	bool is_open = vs_enter(VS_API_cuGraphMemcpyNodeSetParams);
+
+	open_copy(is_open, copy, NULL);
+	return vs_seen(vs_real.cuGraphMemcpyNodeSetParams(node, copy));
+}
+
+VS_EXPORT CUresult CUDAAPI
+cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node,
+			       const CUDA_MEMCPY3D *copy, CUcontext ctx)
+{
+	bool is_open = vs_enter(VS_API_cuGraphExecMemcpyNodeSetParams);
+
+	open_copy(is_open, copy, ctx);
+	return vs_seen(
+		vs_real.cuGraphExecMemcpyNodeSetParams(exec, node, copy, ctx));
+}
+
+VS_EXPORT CUresult CUDAAPI cuGraphAddMemsetNode(
+	CUgraphNode *out, CUgraph graph, const CUgraphNode *after,
+	size_t n_after, const CUDA_MEMSET_NODE_PARAMS *set, CUcontext ctx)
+{
+	bool is_open = vs_enter(VS_API_cuGraphAddMemsetNode);
+
+	open_set(is_open, set, ctx);
+	return vs_seen(vs_real.cuGraphAddMemsetNode(out, graph, after, n_after,
+						    set, ctx));
+}
+
+VS_EXPORT CUresult CUDAAPI
+cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *set)
+{
+	bool is_open = vs_enter(VS_API_cuGraphMemsetNodeSetParams);
+
+	open_set(is_open, set, NULL);
+	return vs_seen(vs_real.cuGraphMemsetNodeSetParams(node, set));
+}
+
+VS_EXPORT CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(
+	CUgraphExec exec, CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *set,
+	CUcontext ctx)
+{
+	bool is_open = vs_enter(VS_API_cuGraphExecMemsetNodeSetParams);
+
+	open_set(is_open, set, ctx);
+	return vs_seen(
+		vs_real.cuGraphExecMemsetNodeSetParams(exec, node, set, ctx));
+}
+
+VS_EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *out, CUgraph graph,
+					  const CUgraphNode *after,
+					  size_t n_after,
+					  CUgraphNodeParams *params)
+{
+	bool is_open = vs_enter(VS_API_cuGraphAddNode);
+
+	open_node(is_open, params);
+	return vs_seen(
+		vs_real.cuGraphAddNode(out, graph, after, n_after, params));
+}
+
+VS_EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *out, CUgraph graph,
+					     const CUgraphNode *after,
+					     const CUgraphEdgeData *edges,
+					     size_t n_after,
+					     CUgraphNodeParams *params)
+{
+	bool is_open = vs_enter(VS_API_cuGraphAddNode_v2);
+
+	open_node(is_open, params);
+	return vs_seen(vs_real.cuGraphAddNode_v2(out, graph, after, edges,
+						 n_after, params));
+}
+
+VS_EXPORT CUresult CUDAAPI cuGraphNodeSetParams(CUgraphNode node,
+						CUgraphNodeParams *params)
+{
+	bool is_open = vs_enter(VS_API_cuGraphNodeSetParams);
+
+	open_node(is_open, params);
+	return vs_seen(vs_real.cuGraphNodeSetParams(node, params));
+}
+
+VS_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec exec,
+						    CUgraphNode node,
+						    CUgraphNodeParams *params)
+{
+	bool is_open = vs_enter(VS_API_cuGraphExecNodeSetParams);
+
+	open_node(is_open, params);
+	return vs_seen(vs_real.cuGraphExecNodeSetParams(exec, node, params));
+}
+
+#if CUDA_VERSION >= 12080
+static bool open_batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+		       size_t count, struct vs_way way) __attribute__((cold));
+
+static bool open_batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+		       size_t count, struct vs_way way)
+{
+	bool is_opened = false;
+
+	for (size_t i = 0; i < count && dsts && srcs && sizes; i++) {
+		is_opened |= vs_copy_open_at(dsts[i], sizes[i], way);
+		is_opened |= vs_copy_open_at(srcs[i], sizes[i], way);
+	}
+	return is_opened;
+}
+
+static bool open_operand(const CUmemcpy3DOperand *o, struct vs_way way)
+{
+	return o->type == CU_MEMCPY_OPERAND_TYPE_POINTER &&
+	       vs_copy_open_at(o->op.ptr.ptr, 1, way);
+}
+
+static bool open_batch_3d(CUDA_MEMCPY3D_BATCH_OP *copies, size_t n,
+			  struct vs_way way) __attribute__((cold));
+
+static bool open_batch_3d(CUDA_MEMCPY3D_BATCH_OP *copies, size_t n,
+			  struct vs_way way)
+{
+	bool is_opened = false;
+
+	for (size_t i = 0; i < n && copies; i++) {
+		is_opened |= open_operand(&copies[i].dst, way);
+		is_opened |= open_operand(&copies[i].src, way);
+	}
+	return is_opened;
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemcpyBatchAsync(
+	CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+	CUmemcpyAttributes *attributes, size_t *indices, size_t n_attributes,
+	size_t *failed, CUstream stream)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuMemcpyBatchAsync);
+	result = vs_real.cuMemcpyBatchAsync(dsts, srcs, sizes, count,
+					    attributes, indices, n_attributes,
+					    failed, stream);
+	if (vs_refused(result) &&
+	    open_batch(dsts, srcs, sizes, count, VS_ASYNC(stream)))
+		result = vs_real.cuMemcpyBatchAsync(
+			dsts, srcs, sizes, count, attributes, indices,
+			n_attributes, failed, stream);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemcpyBatchAsync_ptsz(
+	CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+	CUmemcpyAttributes *attributes, size_t *indices, size_t n_attributes,
+	size_t *failed, CUstream stream)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuMemcpyBatchAsync_ptsz);
+	result = vs_real.cuMemcpyBatchAsync_ptsz(dsts, srcs, sizes, count,
+						 attributes, indices,
+						 n_attributes, failed, stream);
+	if (vs_refused(result) &&
+	    open_batch(dsts, srcs, sizes, count, VS_ASYNC_PT(stream)))
+		result = vs_real.cuMemcpyBatchAsync_ptsz(
+			dsts, srcs, sizes, count, attributes, indices,
+			n_attributes, failed, stream);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemcpy3DBatchAsync(size_t n,
+						CUDA_MEMCPY3D_BATCH_OP *copies,
+						size_t *failed,
+						unsigned long long flags,
+						CUstream stream)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuMemcpy3DBatchAsync);
+	result = vs_real.cuMemcpy3DBatchAsync(n, copies, failed, flags, stream);
+	if (vs_refused(result) && open_batch_3d(copies, n, VS_ASYNC(stream)))
+		result = vs_real.cuMemcpy3DBatchAsync(n, copies, failed, flags,
+						      stream);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemcpy3DBatchAsync_ptsz(
+	size_t n, CUDA_MEMCPY3D_BATCH_OP *copies, size_t *failed,
+	unsigned long long flags, CUstream stream)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuMemcpy3DBatchAsync_ptsz);
+	result = vs_real.cuMemcpy3DBatchAsync_ptsz(n, copies, failed, flags,
+						   stream);
+	if (vs_refused(result) && open_batch_3d(copies, n, VS_ASYNC_PT(stream)))
+		result = vs_real.cuMemcpy3DBatchAsync_ptsz(n, copies, failed,
+							   flags, stream);
+	return vs_seen(result);
+}
+#endif
+
+#if CUDA_VERSION >= 13000
+VS_EXPORT CUresult CUDAAPI
+cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+		      size_t count, CUmemcpyAttributes *attributes,
+		      size_t *indices, size_t n_attributes, CUstream stream)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuMemcpyBatchAsync_v2);
+	result = vs_real.cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count,
+					       attributes, indices,
+					       n_attributes, stream);
+	if (vs_refused(result) &&
+	    open_batch(dsts, srcs, sizes, count, VS_ASYNC(stream)))
+		result = vs_real.cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count,
+						       attributes, indices,
+						       n_attributes, stream);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemcpyBatchAsync_v2_ptsz(
+	CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+	CUmemcpyAttributes *attributes, size_t *indices, size_t n_attributes,
+	CUstream stream)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuMemcpyBatchAsync_v2_ptsz);
+	result = vs_real.cuMemcpyBatchAsync_v2_ptsz(dsts, srcs, sizes, count,
+						    attributes, indices,
+						    n_attributes, stream);
+	if (vs_refused(result) &&
+	    open_batch(dsts, srcs, sizes, count, VS_ASYNC_PT(stream)))
+		result = vs_real.cuMemcpyBatchAsync_v2_ptsz(
+			dsts, srcs, sizes, count, attributes, indices,
+			n_attributes, stream);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI
+cuMemcpy3DBatchAsync_v2(size_t n, CUDA_MEMCPY3D_BATCH_OP *copies,
+			unsigned long long flags, CUstream stream)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuMemcpy3DBatchAsync_v2);
+	result = vs_real.cuMemcpy3DBatchAsync_v2(n, copies, flags, stream);
+	if (vs_refused(result) && open_batch_3d(copies, n, VS_ASYNC(stream)))
+		result = vs_real.cuMemcpy3DBatchAsync_v2(n, copies, flags,
+							 stream);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI
+cuMemcpy3DBatchAsync_v2_ptsz(size_t n, CUDA_MEMCPY3D_BATCH_OP *copies,
+			     unsigned long long flags, CUstream stream)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuMemcpy3DBatchAsync_v2_ptsz);
+	result = vs_real.cuMemcpy3DBatchAsync_v2_ptsz(n, copies, flags, stream);
+	if (vs_refused(result) && open_batch_3d(copies, n, VS_ASYNC_PT(stream)))
+		result = vs_real.cuMemcpy3DBatchAsync_v2_ptsz(n, copies, flags,
+							      stream);
+	return vs_seen(result);
+}
+#endif
