@@ -26,6 +26,11 @@ struct vs_stats {
 
 #define vs_stat_add(stats, name, n)                                            \
 	atomic_fetch_add_explicit(&(stats)->name, (n), memory_order_relaxed)
+/* The same where only one thread at a time writes: no locked instruction. */
+#define vs_stat_bump(stats, name, n)                                           \
+	atomic_store_explicit(&(stats)->name,                                  \
+			      vs_stat_get(stats, name) + (uint64_t)(n),        \
+			      memory_order_relaxed)
 #define vs_stat_get(stats, name)                                               \
 	atomic_load_explicit(&(stats)->name, memory_order_relaxed)
 

@@ -13,7 +13,8 @@
 #include "pool/fence.h"
 #include "pool/pool.h"
 
-/* A capture's origin stream. A per-thread stream has one name in all threads. */
+/* A capture's origin stream. A per-thread stream has one name in all threads.
+ */
 struct capture {
 	struct capture *next;
 	CUstream stream;
@@ -108,7 +109,8 @@ void vs_capture_after_begin(CUstream stream, bool is_per_thread, bool is_begun)
 			c->next = open_captures;
 			open_captures = c;
 		}
-		/* without memory the count stays up for good: safe, not thrifty */
+		/* without memory the count stays up for good: safe, not thrifty
+		 */
 		atomic_fetch_add(&count, 1);
 		pthread_mutex_unlock(&lock);
 	}

@@ -47,8 +47,8 @@ static void leave_idle(struct vs_pool *pool, struct vs_chunk *c)
 static void enter_idle(struct vs_pool *pool, struct vs_chunk *c)
 {
 	c->idle_since = pool->now;
-	c->idle_tag = atomic_load_explicit(&pool->fence.done,
-					   memory_order_relaxed);
+	c->idle_tag =
+		atomic_load_explicit(&pool->fence.done, memory_order_relaxed);
 	TAILQ_INSERT_TAIL(&pool->chunks.idle, c, link);
 	c->is_in_list = true;
 	pool->chunks.idle_bytes += c->size;

@@ -31,9 +31,9 @@ struct vs_chunk {
 TAILQ_HEAD(vs_chunk_list, vs_chunk);
 
 struct vs_chunks {
-	CUdeviceptr base;	     /* of the arena; constant */
-	struct vs_chunk **at;	     /* by granule of the arena: what is mapped */
-	struct vs_chunk_list idle;   /* mapped, longest idle first */
+	CUdeviceptr base;	   /* of the arena; constant */
+	struct vs_chunk **at;	   /* by granule of the arena: what is mapped */
+	struct vs_chunk_list idle; /* mapped, longest idle first */
 	struct vs_chunk_list cached; /* mapped nowhere, longest first */
 	uint64_t held;		     /* bytes of all chunks */
 	uint64_t idle_bytes;	     /* of both lists */

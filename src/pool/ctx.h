@@ -34,7 +34,8 @@ struct vs_ctx {
 	struct vs_ctx *next;	/* all live contexts; table lock */
 	struct vs_slabs *slabs; /* pool/slab owns it; lock of the pool */
 	_Atomic bool is_dead;	/* destroyed or reset */
-	_Atomic(CUdeviceptr) barrier; /* pool/capture's, of the driver; 0: none */
+	_Atomic(CUdeviceptr)
+		barrier; /* pool/capture's, of the driver; 0: none */
 };
 
 /*

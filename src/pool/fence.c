@@ -27,7 +27,8 @@ void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 /* A driver call of a marker failed: the program's own calls will tell why. */
 static void break_fence(struct vs_fence *f, const char *call, CUresult r)
 {
-	if (r == CUDA_ERROR_DEINITIALIZED || atomic_exchange(&f->is_broken, true))
+	if (r == CUDA_ERROR_DEINITIALIZED ||
+	    atomic_exchange(&f->is_broken, true))
 		return;
 	vs_warn("%s failed: %s; allocations go to the driver from now on", call,
 		vs_real_error(r));
@@ -97,8 +98,8 @@ static bool order_behind(struct vs_fence *f, struct vs_ctx **contexts, int n,
 {
 	for (int i = 0; i < n; i++) {
 		for (struct vs_event *e = events; e; e = e->next) {
-			CUresult r = vs_real.cuCtxWaitEvent(
-				contexts[i]->handle, e->event);
+			CUresult r = vs_real.cuCtxWaitEvent(contexts[i]->handle,
+							    e->event);
 
 			if (r != CUDA_SUCCESS) {
 				break_fence(f, "cuCtxWaitEvent", r);
@@ -241,8 +242,8 @@ static bool wait_for_contexts(struct vs_fence *f)
 	return true;
 }
 
-static bool wait_for_oldest(struct vs_fence *f, uint64_t epoch,
-			    uint64_t began, uint64_t patience_ns)
+static bool wait_for_oldest(struct vs_fence *f, uint64_t epoch, uint64_t began,
+			    uint64_t patience_ns)
 {
 	for (unsigned round = 0; !vs_fence_is_complete(f, epoch); round++) {
 		if (vs_fence_poll(f))

@@ -48,9 +48,10 @@ struct vs_fence {
 	_Atomic bool is_broken; /* a marker ended in an error: no more reuse */
 	pthread_mutex_t lock;	/* all below; leaf, but for ctx's lock */
 	struct vs_marker ring[VS_MARKERS];
-	unsigned head, tail;	 /* oldest, next free; tail - head in flight */
-	struct vs_event *spare;	 /* events to use again */
-	_Atomic uint64_t slow;	 /* a wait for this epoch ran out of time */
+	/* oldest, next free; tail - head in flight; written under lock */
+	_Atomic unsigned head, tail;
+	struct vs_event *spare; /* events to use again */
+	_Atomic uint64_t slow;	/* a wait for this epoch ran out of time */
 	_Atomic uint64_t slow_patience; /* this much, ns */
 	_Atomic uint64_t *reach; /* devices whose contexts reach the memory */
 	struct vs_stats *stats;

@@ -70,6 +70,5 @@ void vs_fill_freed(struct vs_pool *pool, const struct vs_span *span)
 		return;
 	if (!vs_fence_wait_tag(f, atomic_load(&f->epoch), UINT64_MAX))
 		return;
-	warn_once(set_memory(span->ctx, span->base, VS_JUNK_FREED,
-			     span->size));
+	warn_once(set_memory(span->ctx, span->base, VS_JUNK_FREED, span->size));
 }

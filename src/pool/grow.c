@@ -7,32 +7,38 @@
 #include "base/meta.h"
 #include "pool/pool.h"
 
-/* Chunk sizes by heap: share of the memory held, and most bytes. */
+/*
+ * Chunk sizes by heap: a share of the memory held, within bounds. Small chunks
+ * hold less that is half used, large ones cost fewer driver calls (HACKING.md
+ * has the comparison). In a small pool all are granules: nothing is lost yet.
+ */
 static const struct {
 	unsigned share;
-	uint64_t most;
+	uint64_t least, most;
 } chunk_rule[VS_N_HEAPS] = {
-	[VS_HEAP_LARGE] = {256, (uint64_t)256 << 20},
-	[VS_HEAP_MIDDLE] = {256, (uint64_t)32 << 20},
-	[VS_HEAP_SLABS] = {512, (uint64_t)16 << 20},
+	[VS_HEAP_LARGE] = {64, (uint64_t)16 << 20, (uint64_t)256 << 20},
+	[VS_HEAP_MIDDLE] = {128, (uint64_t)8 << 20, (uint64_t)32 << 20},
+	[VS_HEAP_SLABS] = {512, (uint64_t)2 << 20, (uint64_t)16 << 20},
 };
+#define SMALL_POOL ((uint64_t)512 << 20)
 
 enum {
 	BASES_TRIED = 64, /* idle ranges looked at to extend */
 };
-/* More handles or fewer cost more than the driver's own 16 and 64 GiB (H200). */
+/* More handles or fewer cost more than the driver's own 16 and 64 GiB (H200).
+ */
 #define HUGE_CHUNK ((uint64_t)8 << 30)
 #define FRESH_GAP ((uint64_t)1 << 30) /* room to extend a fresh region */
 
 /* What one growth does; on the stack of the thread that holds grow. */
 struct plan {
 	struct vs_heap *heap;
-	struct vs_range *base; /* busy, was idle: extended; or NULL */
-	struct vs_range *fill; /* busy, was a hole: to be filled */
-	uint64_t base_span;    /* bytes the base brings */
-	uint64_t need;	       /* bytes to fill at least */
-	uint64_t filled;       /* bytes of the chunks in `steps` */
-	struct vs_chunk_list steps; /* in the order of their addresses */
+	struct vs_range *base;	     /* busy, was idle: extended; or NULL */
+	struct vs_range *fill;	     /* busy, was a hole: to be filled */
+	uint64_t base_span;	     /* bytes the base brings */
+	uint64_t need;		     /* bytes to fill at least */
+	uint64_t filled;	     /* bytes of the chunks in `steps` */
+	struct vs_chunk_list steps;  /* in the order of their addresses */
 	struct vs_range_list places; /* busy: where moved ones were */
 };
 
@@ -50,7 +56,7 @@ static uint64_t high_water(struct vs_pool *pool)
 static uint64_t allowance(struct vs_pool *pool)
 {
 	uint64_t high = high_water(pool);
-	uint64_t slack = high / 100 * 3;
+	uint64_t slack = high / 1000 * 45;
 
 	if (slack < VS_FLOOR)
 		slack = VS_FLOOR;
@@ -64,7 +70,7 @@ static uint64_t usual_size(struct vs_pool *pool, enum vs_heap_kind kind)
 {
 	uint64_t high = high_water(pool), held = pool->chunks.held;
 	uint64_t share = (high > held ? high : held) / chunk_rule[kind].share;
-	uint64_t size = VS_GRANULE;
+	uint64_t size = high < SMALL_POOL ? VS_GRANULE : chunk_rule[kind].least;
 
 	if (pool->chunk_size)
 		return pool->chunk_size;
@@ -165,7 +171,7 @@ static struct vs_chunk *best_idle(struct vs_pool *pool, uint64_t left,
 {
 	struct vs_chunk *c, *enough = NULL, *largest = NULL;
 
-	TAILQ_FOREACH(c, &pool->chunks.idle, link) {
+	TAILQ_FOREACH (c, &pool->chunks.idle, link) {
 		if (c->size > most || !vs_chunk_is_quiet(pool, c))
 			continue;
 		if (c->size >= left && (!enough || c->size < enough->size))
@@ -182,8 +188,8 @@ static struct vs_chunk *best_idle(struct vs_pool *pool, uint64_t left,
 static void plan_moves(struct vs_pool *pool, struct plan *plan,
 		       enum vs_heap_kind kind)
 {
-	uint64_t most = kind == VS_HEAP_LARGE ? UINT64_MAX
-					      : 4 * usual_size(pool, kind);
+	uint64_t most =
+		kind == VS_HEAP_LARGE ? UINT64_MAX : 4 * usual_size(pool, kind);
 
 	if (most < plan->need)
 		most = plan->need;
@@ -358,7 +364,7 @@ static CUresult fill_place(struct vs_pool *pool, struct plan *plan)
 	CUresult r = CUDA_SUCCESS;
 	struct vs_chunk *c;
 
-	TAILQ_FOREACH(c, &plan->steps, link) {
+	TAILQ_FOREACH (c, &plan->steps, link) {
 		r = place_chunk(pool, c, at);
 		if (r != CUDA_SUCCESS)
 			break;
@@ -458,8 +464,7 @@ static struct vs_chunk *next_victim(struct vs_pool *pool, uint64_t before,
 }
 
 /* Releases an unmapped chunk; keeps it cached if the driver refuses. */
-static bool let_go(struct vs_pool *pool, struct vs_chunk *c,
-		   uint64_t *released)
+static bool let_go(struct vs_pool *pool, struct vs_chunk *c, uint64_t *released)
 {
 	CUresult r = vs_vmm_release(c->handle);
 

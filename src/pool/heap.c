@@ -108,8 +108,7 @@ static struct vs_range *settle(struct vs_pool *pool, struct vs_heap *h,
 		unindex_range(h, r->next);
 		swallow(h, r);
 	}
-	if (r->prev && r->prev->state == r->state &&
-	    may_merge(pool, r->prev)) {
+	if (r->prev && r->prev->state == r->state && may_merge(pool, r->prev)) {
 		r = r->prev;
 		unindex_range(h, r);
 		swallow(h, r);

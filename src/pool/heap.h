@@ -31,7 +31,7 @@ enum vs_range_state {
 };
 
 struct vs_range {
-	RB_ENTRY(vs_range) by_size; /* while hole or idle */
+	RB_ENTRY(vs_range) by_size;   /* while hole or idle */
 	struct vs_range *prev, *next; /* by address */
 	TAILQ_ENTRY(vs_range) link;   /* while pending, or in a plan */
 	CUdeviceptr base;

@@ -24,9 +24,10 @@ static bool is_refused[VS_MAX_DEVICES]; /* no VMM there; making */
 /* Devices that reach the memory of each device; making, read anywhere. */
 static _Atomic uint64_t peers_of[VS_MAX_DEVICES];
 
-static __attribute__((noinline)) CUresult
-alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
-	   CUdeviceptr *out);
+static __attribute__((noinline)) CUresult alloc_slow(struct vs_thread *t,
+						     CUcontext current,
+						     size_t size,
+						     CUdeviceptr *out);
 static __attribute__((noinline)) CUresult free_slow(struct vs_thread *t,
 						    struct vs_pool *pool,
 						    CUdeviceptr p,
@@ -151,8 +152,8 @@ static void read_knobs(struct vs_pool *pool)
 	pool->release_threshold =
 		vs_size_bytes(vs_knobs.release_threshold, total);
 	pool->chunk_size = vs_size_bytes(vs_knobs.chunk_size, total);
-	pool->chunk_size = (pool->chunk_size + VS_GRANULE - 1) / VS_GRANULE *
-			   VS_GRANULE;
+	pool->chunk_size =
+		(pool->chunk_size + VS_GRANULE - 1) / VS_GRANULE * VS_GRANULE;
 	pool->is_contiguous = vs_knobs.contiguous;
 	pool->is_sync = vs_knobs.mode == VS_MODE_SYNC;
 	pool->is_fussy = pool->is_sync || vs_fill_is_on();
@@ -320,9 +321,8 @@ static CUresult free_slow(struct vs_thread *t, struct vs_pool *pool,
 	if (!slab)
 		return VS_PASS;
 	tc = cache_for(t, pool, slab->ctx);
-	r = tc && tc->ctx == slab->ctx
-		    ? vs_tcache_put(tc, slab, p)
-		    : vs_tcache_put_elsewhere(pool, slab, p);
+	r = tc && tc->ctx == slab->ctx ? vs_tcache_put(tc, slab, p)
+				       : vs_tcache_put_elsewhere(pool, slab, p);
 	return r;
 }
 

@@ -35,9 +35,9 @@
 /* What a live allocation is; filled by vs_pool_find. */
 struct vs_span {
 	CUdeviceptr base;
-	size_t size;	/* bytes the program asked for */
-	uint64_t id;	/* new for each allocation of the process, from 1 */
-	CUcontext ctx;	/* current when it was made */
+	size_t size;   /* bytes the program asked for */
+	uint64_t id;   /* new for each allocation of the process, from 1 */
+	CUcontext ctx; /* current when it was made */
 	CUdevice device;
 };
 

@@ -25,20 +25,24 @@ static enum vs_heap_kind kind_of(uint64_t span)
 void vs_range_live(struct vs_pool *pool, uint64_t *asked_out,
 		   uint64_t *given_out, uint64_t *blocks_out)
 {
-	uint64_t asked = pool->live_bytes - pool->odd_free_bytes;
-	uint64_t given = pool->live_spans - pool->odd_free_spans;
-	uint64_t blocks = pool->live_blocks - pool->odd_frees;
+	uint64_t asked = vs_stat_get(pool, live_bytes) -
+			 vs_stat_get(pool, odd_free_bytes);
+	uint64_t given = vs_stat_get(pool, live_spans) -
+			 vs_stat_get(pool, odd_free_spans);
+	uint64_t blocks =
+		vs_stat_get(pool, live_blocks) - vs_stat_get(pool, odd_frees);
 
-	for (struct vs_tcache *tc = pool->tcaches; tc; tc = tc->next_made) {
+	for (struct vs_tcache *tc = vs_tcache_first(pool); tc;
+	     tc = tc->next_made) {
 		asked += vs_stat_get(tc, alloc_bytes) -
 			 vs_stat_get(tc, free_bytes);
 		given += vs_stat_get(tc, alloc_spans) -
 			 vs_stat_get(tc, free_spans);
 		blocks += vs_stat_get(tc, allocs) - vs_stat_get(tc, frees);
 	}
-	*asked_out = asked - pool->lost_bytes;
-	*given_out = given - pool->lost_spans;
-	*blocks_out = blocks - pool->lost_blocks;
+	*asked_out = asked - vs_stat_get(pool, lost_bytes);
+	*given_out = given - vs_stat_get(pool, lost_spans);
+	*blocks_out = blocks - vs_stat_get(pool, lost_blocks);
 }
 
 /* Brings the gauges of live memory up to date; lock. */
@@ -111,7 +115,7 @@ static struct vs_range *take_locked(struct vs_pool *pool,
 }
 
 /*
- * Pending memory is worth a wait when much of the memory is in it: a twentieth
+ * Pending memory is worth a wait when much of the memory is in it: a tenth
  * part (the traces of HACKING.md), or more than the knob allows.
  */
 static bool should_wait(struct vs_pool *pool)
@@ -119,7 +123,7 @@ static bool should_wait(struct vs_pool *pool)
 	uint64_t limit = pool->pending_limit;
 
 	if (limit == 0)
-		limit = vs_stat_get(&pool->stats, live_high) / 20;
+		limit = vs_stat_get(&pool->stats, live_high) / 10;
 	return pool->pending_bytes > limit;
 }
 
@@ -278,9 +282,9 @@ static void hand_out(struct vs_pool *pool, struct vs_range *range,
 	atomic_store_explicit(&range->id, vs_serial_next(),
 			      memory_order_release);
 	vs_owner_set(pool, range);
-	pool->live_bytes += size;
-	pool->live_spans += range->span;
-	pool->live_blocks++;
+	vs_stat_bump(pool, live_bytes, size);
+	vs_stat_bump(pool, live_spans, range->span);
+	vs_stat_bump(pool, live_blocks, 1);
 	vs_stat_set(&pool->stats, live, pool->live_bytes + pool->small_bytes);
 }
 
@@ -302,9 +306,10 @@ static CUresult last_resort(struct vs_pool *pool, size_t size, CUdeviceptr *out)
 	return CUDA_SUCCESS;
 }
 
-static __attribute__((noinline)) CUresult
-alloc_miss(struct vs_pool *pool, struct vs_ctx *ctx, size_t size, uint64_t span,
-	   CUdeviceptr *out)
+static __attribute__((noinline)) CUresult alloc_miss(struct vs_pool *pool,
+						     struct vs_ctx *ctx,
+						     size_t size, uint64_t span,
+						     CUdeviceptr *out)
 {
 	struct vs_range *range;
 	CUresult r = get_more(pool, kind_of(span), span, &range);
@@ -346,9 +351,9 @@ CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 static void end_life(struct vs_pool *pool, struct vs_range *r)
 {
 	atomic_store_explicit(&r->id, 0, memory_order_release);
-	pool->live_bytes -= atomic_load(&r->size);
-	pool->live_spans -= r->span;
-	pool->live_blocks--;
+	vs_stat_bump(pool, live_bytes, -atomic_load(&r->size));
+	vs_stat_bump(pool, live_spans, -r->span);
+	vs_stat_bump(pool, live_blocks, -1);
 }
 
 CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)

@@ -73,9 +73,9 @@ static void take_from(struct vs_slab *slab, unsigned wanted,
 {
 	for (size_t w = 0; wanted > batch->n && slab->n_free > 0; w++) {
 		while (slab->free_map[w] && batch->n < wanted) {
-			unsigned i = (unsigned)(w * 64) +
-				     (unsigned)__builtin_ctzll(
-					     slab->free_map[w]);
+			unsigned i =
+				(unsigned)(w * 64) +
+				(unsigned)__builtin_ctzll(slab->free_map[w]);
 
 			slab->free_map[w] &= slab->free_map[w] - 1;
 			slab->n_free--;
@@ -134,8 +134,8 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 	unsigned n = (unsigned)(range->span / size);
 	struct vs_slab *slab = vs_meta_alloc(slab_struct_size(n));
 	_Atomic uint64_t *words = vs_meta_alloc(n * sizeof(*words));
-	size_t page = (range->base - pool->heap[VS_HEAP_SLABS].base) /
-		      VS_SLAB_PAGE;
+	size_t page =
+		(range->base - pool->heap[VS_HEAP_SLABS].base) / VS_SLAB_PAGE;
 
 	if (!slab || !words) {
 		vs_meta_free(slab, slab_struct_size(n));
@@ -147,8 +147,8 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 	slab->base = range->base;
 	slab->class = class;
 	slab->n_objects = slab->n_free = n;
-	slab->inverse = (((uint64_t)1 << 32) + size / VS_ALIGN - 1) /
-			(size / VS_ALIGN);
+	slab->inverse =
+		(((uint64_t)1 << 32) + size / VS_ALIGN - 1) / (size / VS_ALIGN);
 	slab->words = words;
 	for (unsigned i = 0; i < n; i++)
 		slab->free_map[i / 64] |= (uint64_t)1 << i % 64;
@@ -164,8 +164,8 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 static uint64_t unmake(struct vs_pool *pool, struct vs_slab *slab)
 {
 	uint64_t span = slab->range->span;
-	size_t page = (slab->base - pool->heap[VS_HEAP_SLABS].base) /
-		      VS_SLAB_PAGE;
+	size_t page =
+		(slab->base - pool->heap[VS_HEAP_SLABS].base) / VS_SLAB_PAGE;
 	unsigned n = slab->n_objects;
 
 	for (size_t i = 0; i < span / VS_SLAB_PAGE; i++)
@@ -234,9 +234,9 @@ static void lose_objects(struct vs_pool *pool, struct vs_slab *slab)
 
 		if (word == 0)
 			continue;
-		pool->lost_blocks++;
-		pool->lost_bytes += VS_WORD_SIZE(word);
-		pool->lost_spans += vs_class_size(slab->class);
+		vs_stat_bump(pool, lost_blocks, 1);
+		vs_stat_bump(pool, lost_bytes, VS_WORD_SIZE(word));
+		vs_stat_bump(pool, lost_spans, vs_class_size(slab->class));
 	}
 }
 

@@ -54,14 +54,14 @@ struct vs_slab {
 	CUdeviceptr base;
 	unsigned class;
 	unsigned n_objects, n_free;
-	uint64_t inverse;	/* 2^32 / (object size / 512), rounded up */
+	uint64_t inverse;	 /* 2^32 / (object size / 512), rounded up */
 	_Atomic uint64_t *words; /* one an object */
-	uint64_t free_map[];	/* bit: object is in the slab */
+	uint64_t free_map[];	 /* bit: object is in the slab */
 };
 
 /* The slabs of one context. */
 struct vs_slabs {
-	struct vs_slabs *next;	/* all of the pool */
+	struct vs_slabs *next; /* all of the pool */
 	struct vs_ctx *ctx;
 	struct {
 		struct vs_slab *with_free;

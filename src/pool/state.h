@@ -40,36 +40,38 @@ enum vs_heap_kind {
 struct vs_slab;
 
 struct vs_pool {
-	struct vs_vmm_device dev;   /* constant */
-	CUdeviceptr base, end;	    /* the arena; constant */
-	int index;		    /* among the pools; constant */
+	struct vs_vmm_device dev; /* constant */
+	CUdeviceptr base, end;	  /* the arena; constant */
+	int index;		  /* among the pools; constant */
 
 	pthread_mutex_t grow;
 	pthread_mutex_t lock;
 
 	struct vs_heap heap[VS_N_HEAPS];
 	struct vs_chunks chunks;
-	struct vs_owner_page *owner;  /* by 1 MiB of the arena; atomics */
-	struct vs_range_list pending; /* oldest first, by tag */
-	uint64_t pending_bytes;	      /* of that list */
-	uint64_t now;		      /* clock, ns, as of the last tick */
+	struct vs_owner_page *owner;	   /* by 1 MiB of the arena; atomics */
+	struct vs_range_list pending;	   /* oldest first, by tag */
+	uint64_t pending_bytes;		   /* of that list */
+	uint64_t now;			   /* clock, ns, as of the last tick */
 	uint64_t seen_allocs, quiet_since; /* decay's; count, clock */
 	unsigned n_quiet_looks;		   /* decay's, since quiet_since */
-	uint64_t unmarked_bytes;      /* of them, freed in the current epoch */
-	uint64_t unmarked_tag;	      /* that epoch */
-	uint64_t live_bytes, live_spans; /* asked for, given; ranges only */
-	uint64_t live_blocks;	      /* ranges only */
-	uint64_t small_bytes;	      /* live small objects, when last added up */
+	uint64_t unmarked_bytes; /* of them, freed in the current epoch */
+	uint64_t unmarked_tag;	 /* that epoch */
+	/* ranges only, asked for and given; written under lock, read anywhere
+	 */
+	_Atomic uint64_t live_bytes, live_spans, live_blocks;
+	uint64_t small_bytes; /* live small objects, when last added up */
 
 	/* small objects: what left the slabs for threads and is not back */
 	struct vs_slab **slab_at; /* by VS_SLAB_PAGE of the slab heap; atomic */
-	struct vs_slabs *slabs;	   /* of every context with small objects */
-	struct vs_tcache *tcaches; /* every one made for this pool */
-	uint64_t slab_bytes;	   /* of ranges that are slabs */
+	struct vs_slabs *slabs;	  /* of every context with small objects */
+	/* every one made for this pool; pushed under lock, read anywhere */
+	_Atomic(struct vs_tcache *) tcaches;
+	uint64_t slab_bytes; /* of ranges that are slabs */
 	/* small frees that went past the caches */
-	uint64_t odd_frees, odd_free_bytes, odd_free_spans;
+	_Atomic uint64_t odd_frees, odd_free_bytes, odd_free_spans;
 	/* small objects that died with their context */
-	uint64_t lost_blocks, lost_bytes, lost_spans;
+	_Atomic uint64_t lost_blocks, lost_bytes, lost_spans;
 
 	_Atomic uint64_t peers; /* devices with access to our chunks */
 	_Atomic uint64_t reach; /* peers and the device itself */

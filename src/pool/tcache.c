@@ -26,15 +26,6 @@ static inline void spin_unlock(struct vs_tcache *tc)
 	atomic_store_explicit(&tc->spin, 0, memory_order_release);
 }
 
-/* Adds to a counter that only this thread writes. */
-static inline void bump(_Atomic uint64_t *counter, uint64_t n)
-{
-	atomic_store_explicit(
-		counter,
-		atomic_load_explicit(counter, memory_order_relaxed) + n,
-		memory_order_relaxed);
-}
-
 static __attribute__((noinline)) void more_serials(struct vs_tcache *tc)
 {
 	tc->serial = atomic_fetch_add(&next_serial, SERIALS);
@@ -61,9 +52,9 @@ CUdeviceptr vs_tcache_take(struct vs_tcache *tc, size_t size)
 	atomic_store_explicit(obj.word, VS_WORD(tc->serial++, size),
 			      memory_order_release);
 	spin_unlock(tc);
-	bump(&tc->allocs, 1);
-	bump(&tc->alloc_bytes, size);
-	bump(&tc->alloc_spans, vs_class_size(vs_class_of(size)));
+	vs_stat_bump(tc, allocs, 1);
+	vs_stat_bump(tc, alloc_bytes, size);
+	vs_stat_bump(tc, alloc_spans, vs_class_size(vs_class_of(size)));
 	return obj.address;
 }
 
@@ -147,13 +138,12 @@ CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
 		spin_unlock(tc);
 		return CUDA_SUCCESS; /* lost to the pool until the reset */
 	}
-	bin->freed->obj[bin->freed->n++] =
-		(struct vs_obj){p, &slab->words[i]};
+	bin->freed->obj[bin->freed->n++] = (struct vs_obj){p, &slab->words[i]};
 	bin->freed->tag = vs_fence_tag(&tc->pool->fence);
 	spin_unlock(tc);
-	bump(&tc->frees, 1);
-	bump(&tc->free_bytes, VS_WORD_SIZE(word));
-	bump(&tc->free_spans, vs_class_size(slab->class));
+	vs_stat_bump(tc, frees, 1);
+	vs_stat_bump(tc, free_bytes, VS_WORD_SIZE(word));
+	vs_stat_bump(tc, free_spans, vs_class_size(slab->class));
 	return CUDA_SUCCESS;
 }
 
@@ -193,8 +183,7 @@ bool vs_tcache_refill(struct vs_tcache *tc, unsigned class)
 	pthread_mutex_lock(&tc->pool->lock);
 	spin_lock(tc);
 	is_filled = open_bin(bin);
-	if (is_filled && bin->idle->n == 0 &&
-	    !atomic_load(&tc->ctx->is_dead)) {
+	if (is_filled && bin->idle->n == 0 && !atomic_load(&tc->ctx->is_dead)) {
 		is_filled = turn_round(tc, bin, class);
 		if (!is_filled)
 			is_filled = vs_slab_refill(tc->pool, tc->slabs, class,
@@ -247,8 +236,9 @@ struct vs_tcache *vs_tcache_make(struct vs_thread *t, struct vs_pool *pool,
 		tc->handle = ctx->handle;
 		tc->small_max = pool->is_fussy ? 0 : VS_SMALL_MAX;
 		if (is_new) {
-			tc->next_made = pool->tcaches;
-			pool->tcaches = tc;
+			tc->next_made = atomic_load(&pool->tcaches);
+			atomic_store_explicit(&pool->tcaches, tc,
+					      memory_order_release);
 			tc->next = t->cache;
 			t->cache = tc;
 		}
@@ -278,9 +268,9 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_slab *slab,
 	pthread_mutex_lock(&pool->lock);
 	if (slab->ctx->slabs)
 		vs_slab_return(pool, slab->ctx->slabs, slab->class, &one);
-	pool->odd_frees++;
-	pool->odd_free_bytes += VS_WORD_SIZE(word);
-	pool->odd_free_spans += vs_class_size(slab->class);
+	vs_stat_bump(pool, odd_frees, 1);
+	vs_stat_bump(pool, odd_free_bytes, VS_WORD_SIZE(word));
+	vs_stat_bump(pool, odd_free_spans, vs_class_size(slab->class));
 	pthread_mutex_unlock(&pool->lock);
 	return CUDA_SUCCESS;
 }
@@ -318,7 +308,8 @@ static void flush_cache(struct vs_pool *pool, struct vs_tcache *tc,
 void vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx)
 {
 	pthread_mutex_lock(&pool->lock);
-	for (struct vs_tcache *tc = pool->tcaches; tc; tc = tc->next_made) {
+	for (struct vs_tcache *tc = vs_tcache_first(pool); tc;
+	     tc = tc->next_made) {
 		if (!ctx || tc->ctx == ctx)
 			flush_cache(pool, tc, ctx != NULL);
 	}
@@ -336,6 +327,5 @@ void vs_tcache_exit(struct vs_thread *t)
 
 uint64_t vs_serial_next(void)
 {
-	return atomic_fetch_add_explicit(&next_serial, 1,
-					 memory_order_relaxed);
+	return atomic_fetch_add_explicit(&next_serial, 1, memory_order_relaxed);
 }

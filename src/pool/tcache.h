@@ -21,7 +21,7 @@
 struct vs_bin {
 	struct vs_batch *idle;	/* ready to be handed out; NULL: never used */
 	struct vs_batch *freed; /* freed by this thread, tag = the newest */
-	unsigned cap;		/* objects a batch may hold now; grows with use */
+	unsigned cap; /* objects a batch may hold now; grows with use */
 };
 
 struct vs_tcache {
@@ -35,11 +35,17 @@ struct vs_tcache {
 	size_t small_max; /* largest size for the hot path; 0 if fussy */
 	uint64_t serial, serial_end; /* numbers taken from the common stock */
 	/* written by the thread, read by anyone */
-	_Atomic uint64_t allocs, alloc_bytes; /* handed out */
-	_Atomic uint64_t frees, free_bytes;   /* taken back */
+	_Atomic uint64_t allocs, alloc_bytes;	  /* handed out */
+	_Atomic uint64_t frees, free_bytes;	  /* taken back */
 	_Atomic uint64_t alloc_spans, free_spans; /* the same in object sizes */
 	struct vs_bin bin[VS_N_CLASSES];
 };
+
+/* The first of a pool's caches; the list only grows. */
+static inline struct vs_tcache *vs_tcache_first(struct vs_pool *pool)
+{
+	return atomic_load_explicit(&pool->tcaches, memory_order_acquire);
+}
 
 /* The thread's cache for a context, or NULL. */
 struct vs_tcache *vs_tcache_find(struct vs_thread *t, CUcontext handle);

@@ -104,7 +104,8 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	vs_range_live(pool, &asked, &given, &allocs);
 	allocs = vs_stat_get(&pool->stats, large_hit) +
 		 vs_stat_get(&pool->stats, large_miss);
-	for (struct vs_tcache *tc = pool->tcaches; tc; tc = tc->next_made)
+	for (struct vs_tcache *tc = vs_tcache_first(pool); tc;
+	     tc = tc->next_made)
 		allocs += vs_stat_get(tc, allocs);
 	if (allocs != pool->seen_allocs) {
 		pool->seen_allocs = allocs;
@@ -183,7 +184,8 @@ void vs_pool_refresh(int i)
 	vs_range_live(pool, &asked, &given, &blocks);
 	vs_stat_set(&pool->stats, live, asked);
 	vs_stat_set(&pool->stats, blocks, blocks);
-	for (struct vs_tcache *tc = pool->tcaches; tc; tc = tc->next_made)
+	for (struct vs_tcache *tc = vs_tcache_first(pool); tc;
+	     tc = tc->next_made)
 		hits += vs_stat_get(tc, allocs);
 	atomic_store(&pool->stats.small_hit,
 		     hits - vs_stat_get(&pool->stats, small_miss));
