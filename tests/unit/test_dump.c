@@ -251,7 +251,9 @@ static void dump_twice(void *unused)
 {
 	(void)unused;
 	vs_dump_init();
+	errno = 77;
 	vs_dump_write("program");
+	CHECK(errno == 77);
 	CHECK(chdir("/") == 0);
 	vs_dump_write("program");
 	/* no descriptor stays open */
