@@ -154,15 +154,15 @@ static bool answer(void *data, CUpointer_attribute attribute,
 /* Whose an address is. */
 enum owner {
 	FOREIGN, /* the driver knows */
-	FREE,	 /* the pool's, but nobody's allocation */
+	FREE,	 /* the pool's or an import's, but nobody's allocation */
 	OURS,
 };
 
 static enum owner owner_of(CUdeviceptr p, struct vs_span *span_out)
 {
-	if (!vs_pool_is_inside(p))
-		return vs_ipc_find(p, span_out) ? OURS : FOREIGN;
-	return vs_pool_find(p, span_out) ? OURS : FREE;
+	if (vs_pool_find(p, span_out) || vs_ipc_find(p, span_out))
+		return OURS;
+	return vs_pool_is_inside(p) || vs_ipc_is_inside(p) ? FREE : FOREIGN;
 }
 
 VS_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data,
@@ -265,9 +265,8 @@ VS_EXPORT CUresult CUDAAPI
 cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 {
 	CUdeviceptr p = (CUdeviceptr)(uintptr_t)address;
-	struct vs_span span;
 	bool is_hidden = vs_enter(VS_API_cuMemRetainAllocationHandle) &&
-			 (vs_pool_is_inside(p) || vs_ipc_find(p, &span));
+			 (vs_pool_is_inside(p) || vs_ipc_is_inside(p));
 
 	return vs_seen(vs_real.cuMemRetainAllocationHandle(
 		handle, is_hidden ? &unknown : address));
