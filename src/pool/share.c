@@ -50,24 +50,23 @@ bool vs_share_describe(CUdeviceptr base, uint64_t id, struct vs_share *out)
 	struct vs_share share = {0};
 	CUdeviceptr p = base, end;
 	struct vs_pool *pool = find(base, id, &end);
-	bool joins = pool != NULL;
 	struct piece piece;
 
 	if (!pool)
 		return false;
 	pthread_mutex_lock(&pool->lock);
-	while (joins && p < end) {
-		joins = piece_at(pool, p, &piece) &&
-			(piece.offset == 0 || share.n == 0);
+	while (p < end && piece_at(pool, p, &piece) &&
+	       (piece.offset == 0 || share.n == 0)) {
 		if (share.n++ == 0)
 			share.offset = piece.offset;
 		share.bytes += piece.size;
 		p += piece.size - piece.offset;
 	}
 	pthread_mutex_unlock(&pool->lock);
-	if (joins)
-		*out = share;
-	return joins;
+	if (p < end)
+		return false;
+	*out = share;
+	return true;
 }
 
 /* Pieces [first, first + max); returns how many there are. Lock. */

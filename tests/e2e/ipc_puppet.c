@@ -50,7 +50,9 @@ static void data(CUdeviceptr p, size_t size, uint64_t seed, bool is_check)
 		if (is_check)
 			is_same &= memcmp(got, want, n) == 0;
 	}
-	printf(is_same ? "ok\n" : "different\n");
+	/* a copy from pageable memory may return before it is done */
+	if (is_fine(cuCtxSynchronize()))
+		printf(is_same ? "ok\n" : "different\n");
 out:
 	free(want);
 	free(got);
@@ -213,6 +215,9 @@ static void change_context(const char *word)
 	} else if (strcmp(word, "none") == 0) {
 		if (is_fine(cuCtxSetCurrent(NULL)))
 			printf("ok\n");
+	} else if (strcmp(word, "retain") == 0) {
+		contexts[0] = victim_start(0);
+		printf("ok\n");
 	} else if (strcmp(word, "device1") == 0) {
 		contexts[n_contexts++] = victim_start(1);
 		printf("ok\n");
@@ -246,6 +251,16 @@ static void close_in_capture(CUdeviceptr p)
 	    !is_fine(cuStreamDestroy(stream)))
 		return;
 	printf("ok\n");
+}
+
+/* Work on a stream of its own that is not waited for. */
+static void work(CUdeviceptr p, size_t size)
+{
+	CUstream stream;
+
+	if (is_fine(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)) &&
+	    is_fine(cuMemsetD8Async(p, 0, size, stream)))
+		printf("ok\n");
 }
 
 static void peers(void)
@@ -310,6 +325,8 @@ static void obey(char *line)
 		close_all_files();
 	else if (strcmp(verb, "captureclose") == 0)
 		close_in_capture(p);
+	else if (strcmp(verb, "busy") == 0)
+		work(p, size);
 	else if (strcmp(verb, "peers") == 0)
 		peers();
 	else
