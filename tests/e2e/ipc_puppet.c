@@ -105,8 +105,8 @@ static void print_books(void)
 		trim();
 	}
 	*(void **)&books = dlsym(RTLD_DEFAULT, "sim_books");
-	CHECK(books);
-	books(-1, &b);
+	if (books)
+		books(-1, &b);
 	printf("ok %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %d %ld\n",
 	       b.n_handles, b.n_physical, b.n_mappings, b.n_reservations,
 	       count_files(), sim_client_violations());
