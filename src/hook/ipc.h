@@ -49,6 +49,8 @@ static inline bool vs_ipc_is_inside(CUdeviceptr p)
  * of `device`): closes what it has open. Call before the driver's function.
  */
 void vs_ipc_ctx_dying(CUcontext ctx, CUdevice device);
+/* A copy on `device` touches `p`: gives it access, if `p` is an import's. */
+CUresult vs_ipc_reach(CUdeviceptr p, CUdevice device);
 /* Peer access was switched on: opened memory must be reached too. */
 void vs_ipc_peers_changed(void);
 /* In a forked child: forgets all, and closes what would look alive. */

@@ -97,6 +97,25 @@ static CUresult allow(struct imported *im, CUdevice home)
 	return CUDA_SUCCESS;
 }
 
+/* All devices whose work may touch it. */
+static uint64_t reach_of(const struct imported *im)
+{
+	return im->peers | (uint64_t)1 << im->device;
+}
+
+/* table_lock */
+static CUresult add_peers(struct imported *im, uint64_t peers)
+{
+	CUresult r = CUDA_SUCCESS;
+
+	peers |= im->peers;
+	if (peers != im->peers)
+		r = vs_vmm_allow(im->reserved, im->bytes, im->device, peers);
+	if (r == CUDA_SUCCESS)
+		im->peers = peers;
+	return r;
+}
+
 void vs_ipc_peers_changed(void)
 {
 	struct imported *im;
@@ -104,14 +123,8 @@ void vs_ipc_peers_changed(void)
 	if (atomic_load(&vs_ipc_n_imports) == 0)
 		return;
 	pthread_mutex_lock(&table_lock);
-	RB_FOREACH (im, tree, &tree) {
-		uint64_t peers = im->peers | vs_pool_peers(im->device);
-
-		if (peers != im->peers &&
-		    vs_vmm_allow(im->reserved, im->bytes, im->device, peers) ==
-			    CUDA_SUCCESS)
-			im->peers = peers;
-	}
+	RB_FOREACH (im, tree, &tree)
+		add_peers(im, vs_pool_peers(im->device));
 	pthread_mutex_unlock(&table_lock);
 }
 
@@ -158,6 +171,21 @@ bool vs_ipc_is_over_import(CUdeviceptr p)
 	return is_over;
 }
 
+CUresult vs_ipc_reach(CUdeviceptr p, CUdevice device)
+{
+	CUresult r = CUDA_SUCCESS;
+	struct imported *im;
+
+	if (!vs_ipc_has_imports())
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&table_lock);
+	im = over(p);
+	if (im && im->device != device)
+		r = add_peers(im, (uint64_t)1 << device);
+	pthread_mutex_unlock(&table_lock);
+	return r;
+}
+
 /* --- the end of an import ------------------------------------------------- */
 
 /* The caller, who is to unmap it, alone knows it now; table_lock. */
@@ -181,7 +209,7 @@ static void bury(struct imported *im)
 /* Unmaps when all work on it is done; false, and later, in a capture. */
 static bool dispose(struct imported *im)
 {
-	if (vs_share_settle(im->device, im->key.ctx)) {
+	if (vs_share_settle(reach_of(im), im->key.ctx)) {
 		bury(im);
 		return true;
 	}
@@ -269,7 +297,7 @@ void vs_ipc_ctx_dying(CUcontext ctx, CUdevice device)
 		ctx = primary_of(device);
 	while (ctx && (im = take_one(ctx))) {
 		/* an error means that the context is beyond work */
-		if (!is_idle && !vs_share_settle(im->device, ctx))
+		if (!is_idle && !vs_share_settle(reach_of(im), ctx))
 			vs_vmm_ctx_wait(ctx);
 		is_idle = true;
 		bury(im);

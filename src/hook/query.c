@@ -13,6 +13,7 @@
 #include "hook/memops.h"
 #include "hook/peer.h"
 #include "pool/pool.h"
+#include "pool/share.h"
 
 #define BLOCK ((CUdeviceptr)2 << 20) /* what the driver maps cuMemAlloc in */
 #define ALIGN ((CUdeviceptr)512)     /* of every allocation (facts, 6) */
@@ -85,6 +86,13 @@ static bool yes(const struct vs_span *s, uint64_t *out)
 	return true;
 }
 
+/* Memory of another process cannot be exported again. */
+static bool ipc_capable(const struct vs_span *s, uint64_t *out)
+{
+	*out = vs_pool_is_inside(s->base) && vs_share_is_capable(s->device);
+	return true;
+}
+
 static bool no(const struct vs_span *s, uint64_t *out)
 {
 	(void)s;
@@ -141,7 +149,7 @@ static bool (*const answers[])(const struct vs_span *s, uint64_t *value_out) = {
 	[CU_POINTER_ATTRIBUTE_BUFFER_ID] = id,
 	[CU_POINTER_ATTRIBUTE_IS_MANAGED] = no,
 	[CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = ordinal,
-	[CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE] = yes,
+	[CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE] = ipc_capable,
 	[CU_POINTER_ATTRIBUTE_RANGE_START_ADDR] = base,
 	[CU_POINTER_ATTRIBUTE_RANGE_SIZE] = size,
 	[CU_POINTER_ATTRIBUTE_MAPPED] = yes,

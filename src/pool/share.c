@@ -153,18 +153,14 @@ static unsigned record(struct vs_ctx **ctxs, unsigned n, CUevent *events)
 	return n_events;
 }
 
-bool vs_share_settle(CUdevice device, CUcontext ctx)
+bool vs_share_settle(uint64_t devices, CUcontext ctx)
 {
-	struct vs_pool *pool = vs_pool_of(device);
-	uint64_t reach = vs_pool_peers(device) | (uint64_t)1 << device;
 	struct vs_ctx *ctxs[CTX_MAX + 1], *own = vs_ctx_get(ctx);
 	CUevent events[CTX_MAX + 1];
 	unsigned n, n_events;
 	bool is_listed = !own;
 
-	if (pool)
-		reach |= atomic_load(&pool->reach);
-	n = (unsigned)vs_ctx_list(reach, ctxs, CTX_MAX);
+	n = (unsigned)vs_ctx_list(devices, ctxs, CTX_MAX);
 	if (n > CTX_MAX)
 		n = CTX_MAX;
 	for (unsigned i = 0; i < n; i++)

@@ -348,7 +348,7 @@ def attributes():
     p, handle = exporter.share(3 * MiB + 1000)
     q = importer.do("open", handle)
     want = (f"{q} {3 * MiB + 1000} type 2 context 1 start 1 range 1 mapped 1 "
-            "ordinal 0 id 1 retain CUDA_ERROR_INVALID_VALUE")
+            "capable 0 ordinal 0 id 1 retain CUDA_ERROR_INVALID_VALUE")
     expect(importer.do("attributes", q), want)
     expect(importer.do("attributes", f"{int(q, 16) + MiB:x}"), want)
     true(importer.say("attributes",
@@ -380,6 +380,24 @@ def devices():
     r = importer.do("open", handle)
     expect(importer.say("check", r, 3 * MiB, 5), "ok")
     importer.do("close", r)
+    importer.do("close", q)
+
+
+@test
+def copies_between_devices():
+    """Plain copies that need no peer access with the driver's memory."""
+    exporter = Puppet()
+    importer = Puppet("SIM_DEVICES=2")
+    p, handle = exporter.share(3 * MiB, 5)
+    q = importer.do("open", handle)
+    importer.do("context", "device1")
+    r = importer.do("alloc", 3 * MiB)
+    importer.do("copy", r, 3 * MiB, int(q, 16))
+    expect(importer.say("check", r, 3 * MiB, 5), "ok")
+    importer.do("fill", r, 3 * MiB, 6)
+    importer.do("copy", q, 3 * MiB, int(r, 16))
+    expect(exporter.say("check", p, 3 * MiB, 6), "ok")
+    importer.do("context", "0")
     importer.do("close", q)
 
 
@@ -481,8 +499,8 @@ def close_under_work():
     p, handle = exporter.share(3 * MiB)
     for last in ("close", None), ("context", "reset"):
         q = importer.do("open", handle)
-        importer.do("busy", q, 3 * MiB)
-        importer.do("busy", q, 3 * MiB)
+        importer.do("busy", q, MiB)
+        importer.do("busy", f"{int(q, 16) + MiB:x}", MiB)
         importer.do(last[0], last[1] or q)
     importer.do("context", "retain")
     # a context that nobody told of this one's imports
@@ -931,6 +949,7 @@ def lost_socket():
                 if "socket:" in os.readlink(f"/proc/{exporter.pid}/fd/{fd}")]
     true(listener, "no socket")
     id = unpack(handle)[2]
+    time.sleep(0.1 * SLOW)  # its thread is to wait by now
     exporter.do("closefiles")
     # the simulator's own files are gone too, so there is nothing to be had
     true(importer.say("open", handle)[:5] == "CUDA_", "open")

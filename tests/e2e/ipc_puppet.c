@@ -142,9 +142,9 @@ static void print_attributes(CUdeviceptr p)
 					   p)))
 		return;
 	printf("ok %llx %zu type %u context %d start %d range %d mapped %d "
-	       "ordinal %d id %d retain %s\n",
+	       "capable %d ordinal %d id %d retain %s\n",
 	       base, size, type, ctx == contexts[0], start == base,
-	       range == size, is_mapped, ordinal, id != 0,
+	       range == size, is_mapped, is_capable, ordinal, id != 0,
 	       victim_name(cuMemRetainAllocationHandle(&handle,
 						       (void *)(uintptr_t)p)));
 }
@@ -292,6 +292,10 @@ static bool obey_memory(const char *verb, const char *text, CUdeviceptr p,
 		open_handle(text, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	} else if (strcmp(verb, "open0") == 0) {
 		open_handle(text, 0);
+	} else if (strcmp(verb, "copy") == 0) {
+		if (is_fine(cuMemcpy(p, seed, size)) &&
+		    is_fine(cuCtxSynchronize()))
+			printf("ok\n");
 	} else if (strcmp(verb, "close") == 0) {
 		if (is_fine(cuIpcCloseMemHandle(p)))
 			printf("ok\n");
