@@ -7,9 +7,9 @@
 #include <sys/mman.h>
 
 enum {
-	SMALLEST_SHIFT = 6,	/* 64 bytes: a cache line */
-	N_SHIFTS = 24,		/* up to 512 MiB from the lists */
-	STEP = 1 << 20,		/* taken from mmap at a time */
+	SMALLEST_SHIFT = 6, /* 64 bytes: a cache line */
+	N_SHIFTS = 24,	    /* up to 512 MiB from the lists */
+	STEP = 1 << 20,	    /* taken from mmap at a time */
 };
 
 struct free_item {

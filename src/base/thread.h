@@ -19,10 +19,10 @@ struct vs_thread {
 	struct vs_thread *next; /* all ever made; constant once published */
 	/* calls of each intercepted function; owner writes, anyone reads */
 	_Atomic uint64_t calls[VS_API_COUNT];
-	void *cache;		/* pool/cache owns it */
-	unsigned char depth;	/* > 0: inside the shim's own driver calls */
+	void *cache;		   /* pool/cache owns it */
+	unsigned char depth;	   /* > 0: inside the shim's own driver calls */
 	unsigned char has_relaxed; /* capture mode is relaxed by the shim */
-	_Atomic int in_use;	/* owned by a living thread */
+	_Atomic int in_use;	   /* owned by a living thread */
 };
 
 extern __thread struct vs_thread *vs_thread_current
