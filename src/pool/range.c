@@ -221,7 +221,7 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		if (!wait_for_pending(pool))
 			break;
 	}
-	grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r);
+	grow_once(pool, kind, span, VS_GROW_BEYOND, range_out, &r);
 	return r;
 }
 

@@ -49,6 +49,7 @@ struct vs_pool {
 
 	struct vs_heap heap[VS_N_HEAPS];
 	struct vs_chunks chunks;
+	struct vs_stock stock; /* of pool/heap */
 	struct vs_owner_page *owner;	   /* by 1 MiB of the arena; atomics */
 	struct vs_range_list pending;	   /* oldest first, by tag */
 	uint64_t pending_bytes;		   /* of that list */
