@@ -49,8 +49,10 @@ static struct vs_range *from_stock(struct vs_pool *pool)
 	return r;
 }
 
+/* The owner index may still name it: without bounds it owns nothing. */
 static void to_stock(struct vs_pool *pool, struct vs_range *r)
 {
+	r->span = 0;
 	r->next = pool->stock.first;
 	pool->stock.first = r;
 	pool->stock.n++;
