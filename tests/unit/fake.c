@@ -134,6 +134,8 @@ static CUresult fake_reserve(CUdeviceptr *p, size_t size, size_t alignment,
 			     CUdeviceptr hint, unsigned long long flags)
 {
 	(void)alignment, (void)hint, (void)flags;
+	if (size > fake.space)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	*p = next_va;
 	next_va += size;
 	return CUDA_SUCCESS;
@@ -396,11 +398,19 @@ static void fake_pause(unsigned round)
 void fake_install(uint64_t memory)
 {
 	struct vs_real real;
+	struct mapping *m;
 
-	RB_INIT(&mappings); /* what another driver had is forgotten */
+	/* what another driver had mapped is forgotten */
+	while ((m = RB_ROOT(&mappings))) {
+		RB_REMOVE(mappings, &mappings, m);
+		if (--m->handle->mapped == 0)
+			free(m->handle);
+		free(m);
+	}
 	memset(&real, 0, sizeof(real));
 	memset(&fake, 0, sizeof(fake));
 	fake.memory = memory;
+	fake.space = (uint64_t)64 << 40;
 	fake.current = FAKE_CTX;
 	fake.now = 1000000000;
 	real.cuMemAddressReserve = fake_reserve;

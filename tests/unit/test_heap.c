@@ -337,6 +337,8 @@ static void begin_round(void)
 	vs_thread_forked();
 	vs_log_level = VS_LOG_NONE;
 	fake_install((512 + below(3584)) * MiB);
+	if (one_in(3)) /* regions lie close together, or find no place */
+		fake.space = fake.memory * (3 + below(30));
 	fake.on_unmap = address_goes;
 	fake.on_gone = handle_is_gone;
 	s.has_failures = one_in(2);
