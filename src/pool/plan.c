@@ -15,7 +15,7 @@ static const struct {
 	unsigned share;
 	uint64_t most;
 } chunk_rule[VS_N_HEAPS] = {
-	[VS_HEAP_LARGE] = {32, (uint64_t)256 << 20},
+	[VS_HEAP_LARGE] = {64, (uint64_t)256 << 20},
 	[VS_HEAP_MIDDLE] = {256, (uint64_t)32 << 20},
 	[VS_HEAP_SLABS] = {512, (uint64_t)16 << 20},
 };
@@ -23,6 +23,9 @@ static const struct {
 enum {
 	BASES_TRIED = 256, /* idle ranges looked at to extend */
 	SLACK_PERCENT = 3, /* held beyond the high-water mark of live bytes */
+	TOO_MUCH_PERCENT = 6, /* held so: the chunks are too large */
+	FINEST = 2,
+	USUAL_TIMES = 4, /* a larger request gets several chunks */
 };
 /* More handles or fewer cost more than the driver's own 16 and 64 GiB. */
 #define HUGE_CHUNK ((uint64_t)8 << 30)
@@ -111,6 +114,20 @@ static bool add_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t size)
 	return true;
 }
 
+/* The largest chunk for a request of so many bytes. */
+static uint64_t largest_for(struct vs_pool *pool, uint64_t bytes,
+			    uint64_t usual)
+{
+	if (pool->is_contiguous)
+		return UINT64_MAX;
+	if (pool->chunk_size)
+		return usual;
+	/* much of all memory at once is to cost what the driver costs */
+	if (bytes >= high_water(pool) / 4)
+		return HUGE_CHUNK;
+	return USUAL_TIMES * usual;
+}
+
 /* What to create when a request needs less than the usual. */
 static uint64_t size_for(struct vs_pool *pool, uint64_t bytes, uint64_t usual)
 {
@@ -124,20 +141,16 @@ static uint64_t size_for(struct vs_pool *pool, uint64_t bytes, uint64_t usual)
 bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 		 bool is_exact)
 {
-	uint64_t usual = usual_size(pool, plan->kind), n = 1, size;
+	uint64_t usual = usual_size(pool, plan->kind), most, n, size;
 
-	bytes = size = round_up(bytes, VS_GRANULE);
-	if (pool->is_contiguous) {
-		size = bytes < pool->chunk_size ? pool->chunk_size : bytes;
-	} else if (pool->chunk_size) {
-		n = (bytes + usual - 1) / usual;
-		size = usual;
-	} else if (bytes > HUGE_CHUNK) {
-		n = (bytes + HUGE_CHUNK - 1) / HUGE_CHUNK;
-		size = round_up(bytes / n, VS_GRANULE);
-	}
-	if (size < usual && !is_exact)
-		size = size_for(pool, size, usual);
+	bytes = round_up(bytes, VS_GRANULE);
+	most = largest_for(pool, bytes, usual);
+	n = bytes / most + (bytes % most > 0);
+	size = round_up((bytes + n - 1) / n, VS_GRANULE);
+	if (size < usual)
+		size = pool->chunk_size ? usual
+		       : is_exact	? size
+					: size_for(pool, size, usual);
 	for (; n > 0; n--) {
 		if (!add_new(pool, plan, size))
 			return false;
@@ -149,8 +162,9 @@ void vs_plan_refine(struct vs_pool *pool, uint64_t bytes)
 {
 	uint64_t high = high_water(pool);
 
-	if (high > VS_FLOOR * 4 && pool->chunks.fineness < 4 &&
-	    pool->chunks.held + bytes > high / 100 * 106)
+	if (high / 100 * SLACK_PERCENT > VS_FLOOR &&
+	    pool->chunks.fineness < FINEST &&
+	    pool->chunks.held + bytes > high / 100 * (100 + TOO_MUCH_PERCENT))
 		pool->chunks.fineness *= 2;
 }
 
