@@ -30,13 +30,13 @@ enum vs_chunk_place {
 };
 
 struct vs_chunk {
-	TAILQ_ENTRY(vs_chunk) link;	  /* in idle or cached */
-	RB_ENTRY(vs_chunk) by_size;	  /* while in one of them */
+	TAILQ_ENTRY(vs_chunk) link;	     /* in idle or cached */
+	RB_ENTRY(vs_chunk) by_size;	     /* while in one of them */
 	RB_ENTRY(vs_chunk) by_head, by_tail; /* while head, tail are not 0 */
 	TAILQ_ENTRY(vs_chunk) stale_link;
 	struct vs_view_list views;
 	CUmemGenericAllocationHandle handle; /* 0: yet to be created */
-	uint64_t serial;     /* in the order of their making */
+	uint64_t serial;		     /* in the order of their making */
 	uint64_t size;	     /* bytes, a multiple of VS_GRANULE */
 	uint64_t idle_since; /* clock, ns; meaningful while idle or cached */
 	uint64_t idle_tag;   /* the work of this epoch may still touch it */
@@ -55,7 +55,7 @@ RB_HEAD(vs_chunk_tail_tree, vs_chunk);
 struct vs_chunks {
 	struct vs_view **at;	   /* by granule of the arena: what is mapped */
 	struct vs_chunk_list idle; /* mapped, longest idle first */
-	struct vs_chunk_list cached; /* mapped nowhere, longest first */
+	struct vs_chunk_list cached;	/* mapped nowhere, longest first */
 	struct vs_chunk_size_tree free; /* those of both lists */
 	struct vs_chunk_head_tree heads;
 	struct vs_chunk_tail_tree tails;

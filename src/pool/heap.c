@@ -130,8 +130,7 @@ static bool may_merge(struct vs_pool *pool, struct vs_range *left)
 
 	if (!right || right->state != left->state)
 		return false;
-	return left->state == VS_RANGE_HOLE ||
-	       vs_views_join(pool, right->base);
+	return left->state == VS_RANGE_HOLE || vs_views_join(pool, right->base);
 }
 
 void vs_heap_settle(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r,

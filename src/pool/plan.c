@@ -220,9 +220,9 @@ static struct vs_range *fresh_place(struct vs_pool *pool, struct vs_plan *plan)
 		hole = vs_heap_hole(h, plan->filled + 2 * gap);
 		if (hole)
 			return vs_heap_claim(pool, h, hole,
-					     hole == h->first ? hole->base
-							      : hole->base +
-									gap,
+					     hole == h->first
+						     ? hole->base
+						     : hole->base + gap,
 					     plan->filled);
 	}
 	hole = vs_heap_hole(h, plan->filled);

@@ -399,7 +399,7 @@ CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
 	pool->unmarked_bytes += r->span;
 	show_pending(pool);
 	/* several markers in flight, so that a wait is for little work only */
-	quantum = vs_stat_get(&pool->stats, live_high) / 128;
+	quantum = vs_stat_get(&pool->stats, live_high) / 64;
 	if (pool->unmarked_bytes > quantum && quantum > VS_SMALL_MAX)
 		mark(pool);
 	pthread_mutex_unlock(&pool->lock);

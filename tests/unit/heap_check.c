@@ -163,8 +163,7 @@ static void look_at_ranges(struct vs_pool *pool, struct vs_heap *h)
 		n_idle_tree++;
 	}
 	CHECK(n_idle == n_idle_tree);
-	for (r = vs_heap_hole(h, 0); r;
-	     r = vs_heap_hole(h, r->span + 1)) {
+	for (r = vs_heap_hole(h, 0); r; r = vs_heap_hole(h, r->span + 1)) {
 		CHECK(r->state == VS_RANGE_HOLE);
 		n_hole_tree++;
 	}
@@ -187,9 +186,9 @@ static void look_at_chunk(struct vs_pool *pool, struct seen *s)
 	}
 	CHECK(owned == c->used && s->used == c->used);
 	CHECK(s->n_on == c->n_on);
-	CHECK(c->place == (c->used ? VS_CHUNK_NOWHERE
-				   : c->n_on ? VS_CHUNK_IDLE
-					     : VS_CHUNK_CACHED));
+	CHECK(c->place == (c->used   ? VS_CHUNK_NOWHERE
+			   : c->n_on ? VS_CHUNK_IDLE
+				     : VS_CHUNK_CACHED));
 	vs_chunks_refresh(pool);
 	if (c->used) {
 		while (s->idles[head / PAGE])

@@ -218,8 +218,8 @@ static void look_at(struct block *b)
 		if (piece.size > left)
 			piece.size = left;
 		if (b->n % 8 == 0)
-			b->pieces = realloc(b->pieces,
-					    (b->n + 8) * sizeof(piece));
+			b->pieces =
+				realloc(b->pieces, (b->n + 8) * sizeof(piece));
 		b->pieces[b->n++] = piece;
 		mark(&piece, true);
 		done += piece.size;
