@@ -66,8 +66,8 @@ static bool accepts(struct vs_vmm_device *d)
 	size_t granularity;
 
 	if (vs_real.cuMemGetAllocationGranularity(
-		    &granularity, &d->prop,
-		    CU_MEM_ALLOC_GRANULARITY_MINIMUM) != CUDA_SUCCESS ||
+		    &granularity, &d->prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
+		    CUDA_SUCCESS ||
 	    granularity == 0 || (granularity & (granularity - 1)) != 0)
 		return false;
 	d->granularity = granularity;
@@ -91,8 +91,9 @@ static void wish_properties(struct vs_vmm_device *d)
 		    CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED))
 		d->prop.requestedHandleTypes =
 			CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-	if (attribute(d->device,
-		      CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED))
+	if (attribute(
+		    d->device,
+		    CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED))
 		d->prop.allocFlags.gpuDirectRDMACapable = 1;
 #if CUDA_VERSION >= 12080
 	if (attribute(d->device,

@@ -22,12 +22,13 @@
 /* How memory of one device is made; constant after vs_vmm_probe. */
 struct vs_vmm_device {
 	CUdevice device;
-	size_t granularity; /* bytes, a power of two; 2 MiB on every card seen */
+	size_t granularity; /* bytes, a power of two; 2 MiB on every card seen
+			     */
 	uint64_t total;	    /* bytes of device memory */
 	CUmemAllocationProp prop;
-	bool is_usable;	   /* the device and the driver have VMM */
+	bool is_usable;		 /* the device and the driver have VMM */
 	bool has_context_events; /* cuCtxRecordEvent (driver 12.5) */
-	bool has_posix_fd; /* chunks can travel to another process */
+	bool has_posix_fd;	 /* chunks can travel to another process */
 };
 
 /*

@@ -48,8 +48,10 @@ VS_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr p)
 		return free_shut(p);
 	vs_thread_count(t, VS_API_cuMemFree_v2);
 	result = vs_pool_free(p);
-	if (vs_likely(result != VS_PASS))
+	if (vs_likely(result != VS_PASS)) {
+		vs_service_wake();
 		return result;
+	}
 	return free_passed(p);
 }
 
@@ -148,8 +150,10 @@ static CUresult free_shut(CUdeviceptr p)
 			trace_free(p);
 		result = vs_pool_free(p);
 	}
-	if (result != VS_PASS)
+	if (result != VS_PASS) {
+		vs_service_wake();
 		return result;
+	}
 	return vs_gate_is_open() ? free_passed(p)
 				 : vs_seen(vs_real.cuMemFree_v2(p));
 }
@@ -230,6 +234,7 @@ static CUresult free_async(CUdeviceptr p, CUstream stream,
 		return VS_PASS;
 	if (vs_trace_is_on)
 		vs_trace_free(span.id);
+	vs_service_wake();
 	return vs_pool_free(p);
 }
 

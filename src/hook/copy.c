@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "hook/ipc.h"
 #include "pool/fence.h"
 
 #define MAX_DEVICES 64 /* of a set in 64 bits */
@@ -74,7 +75,8 @@ static bool open_to(CUdeviceptr p, CUdevice owner, CUdevice device)
 	if (atomic_load(&unreachable[device]) & bit(owner))
 		return false;
 	if (can_be_peers(device, owner) &&
-	    vs_pool_reach(p, device, true) == CUDA_SUCCESS)
+	    vs_pool_reach(p, device, true) == CUDA_SUCCESS &&
+	    vs_ipc_reach(p, device) == CUDA_SUCCESS)
 		return true;
 	vs_debug("device %d cannot be given access to device %d: copies "
 		 "between them become peer copies",
@@ -112,7 +114,9 @@ static struct end end_at(CUmemorytype type, CUdeviceptr at, size_t size)
 {
 	struct end end = {.type = type, .at = at, .size = size};
 
-	end.is_ours = type != CU_MEMORYTYPE_HOST && vs_pool_find(at, &end.span);
+	end.is_ours =
+		type != CU_MEMORYTYPE_HOST &&
+		(vs_pool_find(at, &end.span) || vs_ipc_find(at, &end.span));
 	return end;
 }
 

@@ -18,19 +18,30 @@
 
 #include "pool/pool.h"
 
-/* Imports open in this process. */
+/* Imports mapped in this process. */
 extern _Atomic int vs_ipc_n_imports;
 
-/* vs_ipc_find when there are imports. */
+/* The two below, when there are imports. */
 bool vs_ipc_find_import(CUdeviceptr p, struct vs_span *span_out);
+bool vs_ipc_is_over_import(CUdeviceptr p);
+
+static inline bool vs_ipc_has_imports(void)
+{
+	return __builtin_expect(atomic_load_explicit(&vs_ipc_n_imports,
+						     memory_order_relaxed) != 0,
+				0);
+}
 
 /* The import that `p` points into: base and size of the exported allocation. */
 static inline bool vs_ipc_find(CUdeviceptr p, struct vs_span *span_out)
 {
-	return __builtin_expect(atomic_load_explicit(&vs_ipc_n_imports,
-						     memory_order_relaxed) != 0,
-				0) &&
-	       vs_ipc_find_import(p, span_out);
+	return vs_ipc_has_imports() && vs_ipc_find_import(p, span_out);
+}
+
+/* `p` lies where the chunks of an import are mapped, open or not. */
+static inline bool vs_ipc_is_inside(CUdeviceptr p)
+{
+	return vs_ipc_has_imports() && vs_ipc_is_over_import(p);
 }
 
 /*
@@ -38,6 +49,8 @@ static inline bool vs_ipc_find(CUdeviceptr p, struct vs_span *span_out)
  * of `device`): closes what it has open. Call before the driver's function.
  */
 void vs_ipc_ctx_dying(CUcontext ctx, CUdevice device);
+/* A copy on `device` touches `p`: gives it access, if `p` is an import's. */
+CUresult vs_ipc_reach(CUdeviceptr p, CUdevice device);
 /* Peer access was switched on: opened memory must be reached too. */
 void vs_ipc_peers_changed(void);
 /* In a forked child: forgets all, and closes what would look alive. */

@@ -18,16 +18,22 @@ struct key {
 	CUcontext ctx;
 };
 
+enum state {
+	OPEN,	 /* the program has it */
+	CLOSED,	 /* to be unmapped when no capture is open */
+	CLOSING, /* in the hands of the thread that unmaps it */
+};
+
 struct imported {
 	struct key key;
-	UT_hash_handle hh;
-	RB_ENTRY(imported) by_base;
-	struct imported *next; /* when closed and not yet unmapped */
-	CUdeviceptr reserved;  /* where the pieces lie */
-	uint64_t bytes;	       /* of the pieces */
-	struct vs_span span;   /* what the program sees */
-	CUdevice device;       /* of the context that opened it */
-	uint64_t peers;	       /* devices that reach it besides `device` */
+	UT_hash_handle hh; /* while OPEN */
+	RB_ENTRY(imported) by_address;
+	CUdeviceptr reserved; /* where the pieces lie */
+	uint64_t bytes;	      /* of the pieces */
+	struct vs_span span;  /* what the program sees */
+	CUdevice device;      /* of the context that opened it */
+	uint64_t peers;	      /* devices that reach it besides `device` */
+	enum state state;
 	unsigned n_opens;
 };
 
@@ -35,21 +41,20 @@ RB_HEAD(tree, imported);
 
 static int compare(const struct imported *a, const struct imported *b)
 {
-	return (a->span.base > b->span.base) - (a->span.base < b->span.base);
+	return (a->reserved > b->reserved) - (a->reserved < b->reserved);
 }
 
 /* tree.h marks its functions by a name that glibc leaves to struct members */
 #define __unused __attribute__((unused))
-RB_GENERATE_STATIC(tree, imported, by_base, compare)
+RB_GENERATE_STATIC(tree, imported, by_address, compare)
 #undef __unused
 
 _Atomic int vs_ipc_n_imports;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
-/* All below: table_lock. */
-static struct imported *imports;
-static struct tree tree = RB_INITIALIZER(&tree);
-static struct imported *closed; /* to be unmapped when no capture is open */
+static struct imported *imports;		 /* the open ones; table_lock */
+static struct tree tree = RB_INITIALIZER(&tree); /* all; table_lock */
+static _Atomic bool has_closed;			 /* some are CLOSED */
 
 /* --- access --------------------------------------------------------------- */
 
@@ -92,6 +97,25 @@ static CUresult allow(struct imported *im, CUdevice home)
 	return CUDA_SUCCESS;
 }
 
+/* All devices whose work may touch it. */
+static uint64_t reach_of(const struct imported *im)
+{
+	return im->peers | (uint64_t)1 << im->device;
+}
+
+/* table_lock */
+static CUresult add_peers(struct imported *im, uint64_t peers)
+{
+	CUresult r = CUDA_SUCCESS;
+
+	peers |= im->peers;
+	if (peers != im->peers)
+		r = vs_vmm_allow(im->reserved, im->bytes, im->device, peers);
+	if (r == CUDA_SUCCESS)
+		im->peers = peers;
+	return r;
+}
+
 void vs_ipc_peers_changed(void)
 {
 	struct imported *im;
@@ -99,73 +123,147 @@ void vs_ipc_peers_changed(void)
 	if (atomic_load(&vs_ipc_n_imports) == 0)
 		return;
 	pthread_mutex_lock(&table_lock);
-	RB_FOREACH (im, tree, &tree) {
-		uint64_t peers = im->peers | vs_pool_peers(im->device);
-
-		if (peers != im->peers &&
-		    vs_vmm_allow(im->reserved, im->bytes, im->device, peers) ==
-			    CUDA_SUCCESS)
-			im->peers = peers;
-	}
+	RB_FOREACH (im, tree, &tree)
+		add_peers(im, vs_pool_peers(im->device));
 	pthread_mutex_unlock(&table_lock);
+}
+
+/* --- addresses ------------------------------------------------------------ */
+
+/* The import whose pieces lie over `p`; table_lock. */
+static struct imported *over(CUdeviceptr p)
+{
+	struct imported *im = RB_ROOT(&tree), *best = NULL;
+
+	while (im) {
+		if (p < im->reserved) {
+			im = RB_LEFT(im, by_address);
+		} else {
+			best = im;
+			im = RB_RIGHT(im, by_address);
+		}
+	}
+	return best && p - best->reserved < best->bytes ? best : NULL;
+}
+
+bool vs_ipc_find_import(CUdeviceptr p, struct vs_span *span_out)
+{
+	struct imported *im;
+	bool is_found;
+
+	pthread_mutex_lock(&table_lock);
+	im = over(p);
+	is_found = im && im->state == OPEN && p >= im->span.base &&
+		   p - im->span.base < im->span.size;
+	if (is_found)
+		*span_out = im->span;
+	pthread_mutex_unlock(&table_lock);
+	return is_found;
+}
+
+bool vs_ipc_is_over_import(CUdeviceptr p)
+{
+	bool is_over;
+
+	pthread_mutex_lock(&table_lock);
+	is_over = over(p) != NULL;
+	pthread_mutex_unlock(&table_lock);
+	return is_over;
+}
+
+CUresult vs_ipc_reach(CUdeviceptr p, CUdevice device)
+{
+	CUresult r = CUDA_SUCCESS;
+	struct imported *im;
+
+	if (!vs_ipc_has_imports())
+		return CUDA_SUCCESS;
+	pthread_mutex_lock(&table_lock);
+	im = over(p);
+	if (im && im->device != device)
+		r = add_peers(im, (uint64_t)1 << device);
+	pthread_mutex_unlock(&table_lock);
+	return r;
 }
 
 /* --- the end of an import ------------------------------------------------- */
 
-/* Takes it from the program's sight; table_lock. */
-static void hide(struct imported *im)
+/* The caller, who is to unmap it, alone knows it now; table_lock. */
+static void take(struct imported *im)
 {
-	HASH_DEL(imports, im);
-	RB_REMOVE(tree, &tree, im);
-	atomic_fetch_sub(&vs_ipc_n_imports, 1);
+	if (im->state == OPEN)
+		HASH_DEL(imports, im);
+	im->state = CLOSING;
 }
 
 static void bury(struct imported *im)
 {
+	pthread_mutex_lock(&table_lock);
+	RB_REMOVE(tree, &tree, im);
+	atomic_fetch_sub(&vs_ipc_n_imports, 1);
+	pthread_mutex_unlock(&table_lock);
 	vs_ipc_unmap(im->reserved, im->bytes, im->bytes);
 	vs_meta_free(im, sizeof(*im));
 }
 
-/* Unmaps when all work on it is done; in a capture, some later time. */
-static void dispose(struct imported *im)
+/* Unmaps when all work on it is done; false, and later, in a capture. */
+static bool dispose(struct imported *im)
 {
-	if (vs_share_settle(im->device, im->key.ctx)) {
+	if (vs_share_settle(reach_of(im), im->key.ctx)) {
 		bury(im);
-		return;
+		return true;
 	}
 	pthread_mutex_lock(&table_lock);
-	im->next = closed;
-	closed = im;
+	im->state = CLOSED;
 	pthread_mutex_unlock(&table_lock);
+	atomic_store(&has_closed, true);
+	return false;
+}
+
+/* Takes one that is CLOSED, or of a context in any state; NULL: none left. */
+static struct imported *take_one(CUcontext ctx)
+{
+	struct imported *im;
+
+	pthread_mutex_lock(&table_lock);
+	RB_FOREACH (im, tree, &tree) {
+		if (ctx ? im->key.ctx == ctx && im->state != CLOSING
+			: im->state == CLOSED)
+			break;
+	}
+	if (im)
+		take(im);
+	pthread_mutex_unlock(&table_lock);
+	return im;
 }
 
 /* What was closed in a capture. */
 static void sweep(void)
 {
-	struct imported *list, *next;
+	struct imported *im;
 
-	pthread_mutex_lock(&table_lock);
-	list = closed;
-	closed = NULL;
-	pthread_mutex_unlock(&table_lock);
-	for (; list; list = next) {
-		next = list->next;
-		dispose(list);
-	}
+	if (!atomic_load_explicit(&has_closed, memory_order_relaxed) ||
+	    !atomic_exchange(&has_closed, false))
+		return;
+	while ((im = take_one(NULL)))
+		if (!dispose(im))
+			return;
 }
 
 CUresult vs_ipc_close(CUdeviceptr p)
 {
-	struct imported wanted = {.span.base = p}, *im;
+	struct imported *im;
 	bool is_last = false;
 
 	sweep();
 	pthread_mutex_lock(&table_lock);
-	im = RB_FIND(tree, &tree, &wanted);
+	im = over(p);
+	if (im && (im->state != OPEN || im->span.base != p))
+		im = NULL;
 	if (im) {
 		is_last = --im->n_opens == 0;
 		if (is_last)
-			hide(im);
+			take(im);
 	}
 	pthread_mutex_unlock(&table_lock);
 	if (is_last)
@@ -188,52 +286,21 @@ static CUcontext primary_of(CUdevice device)
 	return ctx;
 }
 
-/* Open in `ctx`, or closed there: off the tables; in a list. */
-static struct imported *take_all(CUcontext ctx)
-{
-	struct imported *list = NULL, *im, *next, **link;
-
-	pthread_mutex_lock(&table_lock);
-	RB_FOREACH_SAFE(im, tree, &tree, next)
-	{
-		if (im->key.ctx != ctx)
-			continue;
-		hide(im);
-		im->next = list;
-		list = im;
-	}
-	for (link = &closed; (im = *link);) {
-		if (im->key.ctx != ctx) {
-			link = &im->next;
-			continue;
-		}
-		*link = im->next;
-		im->next = list;
-		list = im;
-	}
-	pthread_mutex_unlock(&table_lock);
-	return list;
-}
-
 void vs_ipc_ctx_dying(CUcontext ctx, CUdevice device)
 {
-	struct imported *list, *next;
-	bool is_waited = false;
+	struct imported *im;
+	bool is_idle = false;
 
-	if (atomic_load(&vs_ipc_n_imports) == 0 &&
-	    !__atomic_load_n(&closed, __ATOMIC_RELAXED))
+	if (atomic_load(&vs_ipc_n_imports) == 0)
 		return;
 	if (!ctx)
 		ctx = primary_of(device);
-	if (!ctx)
-		return;
-	for (list = take_all(ctx); list; list = next) {
-		next = list->next;
+	while (ctx && (im = take_one(ctx))) {
 		/* an error means that the context is beyond work */
-		if (!is_waited && !vs_share_settle(list->device, ctx))
+		if (!is_idle && !vs_share_settle(reach_of(im), ctx))
 			vs_vmm_ctx_wait(ctx);
-		is_waited = true;
-		bury(list);
+		is_idle = true;
+		bury(im);
 	}
 }
 
@@ -264,7 +331,7 @@ static bool open_again(const struct key *key, CUdevice device, CUdeviceptr *out,
 		*result_out = CUDA_SUCCESS;
 	} else {
 		RB_FOREACH (im, tree, &tree) {
-			if (im->device == device &&
+			if (im->state == OPEN && im->device == device &&
 			    memcmp(&im->key.handle, &key->handle,
 				   sizeof(key->handle)) == 0)
 				break;
@@ -354,34 +421,11 @@ CUresult vs_ipc_import(const struct vs_ipc_handle *h, CUcontext ctx,
 	return r;
 }
 
-bool vs_ipc_find_import(CUdeviceptr p, struct vs_span *span_out)
-{
-	struct imported *im, *best = NULL;
-	bool is_found = false;
-
-	pthread_mutex_lock(&table_lock);
-	for (im = RB_ROOT(&tree); im;) {
-		if (p < im->span.base) {
-			im = RB_LEFT(im, by_base);
-		} else {
-			best = im;
-			im = RB_RIGHT(im, by_base);
-		}
-	}
-	if (best && p - best->span.base < best->span.size) {
-		*span_out = best->span;
-		is_found = true;
-	}
-	pthread_mutex_unlock(&table_lock);
-	return is_found;
-}
-
 void vs_ipc_import_forked(void)
 {
 	pthread_mutex_init(&opening, NULL);
 	pthread_mutex_init(&table_lock, NULL);
 	imports = NULL;
-	closed = NULL;
 	RB_INIT(&tree);
 	atomic_store(&vs_ipc_n_imports, 0);
 }

@@ -3,10 +3,63 @@
  * peer: cuCtxEnablePeerAccess covers the driver's allocations; the pool's
  * chunks must be told.
  */
-#include "hook/hook.h"
+#include "hook/peer.h"
 
+#include <pthread.h>
+
+#include "base/meta.h"
+#include "hook/hook.h"
 #include "hook/ipc.h"
 #include "pool/pool.h"
+
+/* One direction. */
+struct pair {
+	struct pair *next;
+	CUcontext ctx, peer;
+};
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct pair *pairs; /* lock */
+
+/* The link to a pair, or to the end; lock. */
+static struct pair **find(CUcontext ctx, CUcontext peer)
+{
+	struct pair **link = &pairs;
+
+	while (*link && ((*link)->ctx != ctx || (*link)->peer != peer))
+		link = &(*link)->next;
+	return link;
+}
+
+bool vs_peer_is_enabled(CUcontext ctx, CUcontext peer)
+{
+	bool is_enabled;
+
+	pthread_mutex_lock(&lock);
+	is_enabled = *find(ctx, peer) != NULL;
+	pthread_mutex_unlock(&lock);
+	return is_enabled;
+}
+
+static void note(CUcontext ctx, CUcontext peer, bool is_enabled)
+{
+	struct pair *fresh = is_enabled ? vs_meta_alloc(sizeof(*fresh)) : NULL;
+	struct pair *old = NULL, **link;
+
+	pthread_mutex_lock(&lock);
+	link = find(ctx, peer);
+	if (!*link && fresh) {
+		*fresh = (struct pair){.ctx = ctx, .peer = peer};
+		*link = fresh;
+		fresh = NULL;
+	} else if (*link && !is_enabled) {
+		old = *link;
+		*link = old->next;
+	}
+	pthread_mutex_unlock(&lock);
+	vs_meta_free(fresh, sizeof(*fresh));
+	vs_meta_free(old, sizeof(*old));
+}
 
 static CUresult tell_pool(CUcontext peer, bool is_enabled)
 {
@@ -15,8 +68,10 @@ static CUresult tell_pool(CUcontext peer, bool is_enabled)
 
 	if (result == CUDA_SUCCESS)
 		result = vs_pool_peer(ctx, peer, is_enabled);
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS) {
+		note(ctx, peer, is_enabled);
 		vs_ipc_peers_changed();
+	}
 	return result;
 }
 

@@ -7,11 +7,16 @@
  */
 #include "hook/hook.h"
 
+#include <string.h>
+
 #include "hook/ipc.h"
 #include "hook/memops.h"
+#include "hook/peer.h"
 #include "pool/pool.h"
+#include "pool/share.h"
 
 #define BLOCK ((CUdeviceptr)2 << 20) /* what the driver maps cuMemAlloc in */
+#define ALIGN ((CUdeviceptr)512)     /* of every allocation (facts, 6) */
 /* Keeps our ids out of the driver's, which count up from 1. */
 #define ID_BASE (UINT64_C(1) << 62)
 
@@ -81,6 +86,13 @@ static bool yes(const struct vs_span *s, uint64_t *out)
 	return true;
 }
 
+/* Memory of another process cannot be exported again. */
+static bool ipc_capable(const struct vs_span *s, uint64_t *out)
+{
+	*out = vs_pool_is_inside(s->base) && vs_share_is_capable(s->device);
+	return true;
+}
+
 static bool no(const struct vs_span *s, uint64_t *out)
 {
 	(void)s;
@@ -106,63 +118,117 @@ static bool decompressible(const struct vs_span *s, uint64_t *out)
 #endif
 
 /*
+ * The pool is open to the current device by more than the program knows: by
+ * copies between devices, or by peer access that it has switched off again.
+ */
+static bool is_closed(const struct vs_span *span)
+{
+	CUcontext current;
+	CUdevice device;
+
+	return vs_real.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
+	       device != span->device && vs_pool_is_inside(span->base) &&
+	       vs_real.cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
+	       !vs_peer_is_enabled(current, span->ctx);
+}
+
+static bool no_access(const struct vs_span *s, uint64_t *out)
+{
+	*out = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
+	return is_closed(s);
+}
+
+/*
  * What cuMemAlloc memory answers; false: what the driver says of the pool's
  * is the same. So it is for attributes without a row.
  */
-static const struct answer {
-	unsigned char bytes; /* 0: no row */
-	bool (*value)(const struct vs_span *s, uint64_t *value_out);
-} answers[] = {
-	[CU_POINTER_ATTRIBUTE_CONTEXT] = {8, context},
-	[CU_POINTER_ATTRIBUTE_MEMORY_TYPE] = {4, device_memory},
-	[CU_POINTER_ATTRIBUTE_SYNC_MEMOPS] = {4, vs_memops_get},
-	[CU_POINTER_ATTRIBUTE_BUFFER_ID] = {8, id},
-	[CU_POINTER_ATTRIBUTE_IS_MANAGED] = {4, no},
-	[CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = {4, ordinal},
-	[CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE] = {4, yes},
-	[CU_POINTER_ATTRIBUTE_RANGE_START_ADDR] = {8, base},
-	[CU_POINTER_ATTRIBUTE_RANGE_SIZE] = {8, size},
-	[CU_POINTER_ATTRIBUTE_MAPPED] = {4, yes},
-	[CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES] = {8, no},
-	[CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE] = {8, no},
-	[CU_POINTER_ATTRIBUTE_MAPPING_SIZE] = {8, mapping_size},
-	[CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR] = {8, mapping_base},
-	[CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID] = {8, id},
+static bool (*const answers[])(const struct vs_span *s, uint64_t *value_out) = {
+	[CU_POINTER_ATTRIBUTE_CONTEXT] = context,
+	[CU_POINTER_ATTRIBUTE_MEMORY_TYPE] = device_memory,
+	[CU_POINTER_ATTRIBUTE_SYNC_MEMOPS] = vs_memops_get,
+	[CU_POINTER_ATTRIBUTE_BUFFER_ID] = id,
+	[CU_POINTER_ATTRIBUTE_IS_MANAGED] = no,
+	[CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL] = ordinal,
+	[CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE] = ipc_capable,
+	[CU_POINTER_ATTRIBUTE_RANGE_START_ADDR] = base,
+	[CU_POINTER_ATTRIBUTE_RANGE_SIZE] = size,
+	[CU_POINTER_ATTRIBUTE_MAPPED] = yes,
+	[CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES] = no,
+	[CU_POINTER_ATTRIBUTE_ACCESS_FLAGS] = no_access,
+	[CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE] = no,
+	[CU_POINTER_ATTRIBUTE_MAPPING_SIZE] = mapping_size,
+	[CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR] = mapping_base,
+	[CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID] = id,
 #if CUDA_VERSION >= 12080
-	[CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE] = {4, decompressible},
+	[CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE] = decompressible,
 #endif
 };
 
-static bool answer(void *data, CUpointer_attribute attribute,
+#define N_ANSWERS (sizeof(answers) / sizeof(answers[0]))
+
+/*
+ * How many bytes the driver writes: nobody says whether a flag is a bool or an
+ * int. Asked once for each attribute, of the memory in question.
+ */
+static size_t width_of(CUpointer_attribute attribute, CUdeviceptr p)
+{
+	enum { UNTOUCHED = 0xa5, ROOM = 16 };
+	static _Atomic unsigned char known[N_ANSWERS];
+	unsigned char data[ROOM], n = known[attribute];
+
+	if (n)
+		return n;
+	memset(data, UNTOUCHED, sizeof(data));
+	if (vs_real.cuPointerGetAttribute(data, attribute, p) != CUDA_SUCCESS)
+		return sizeof(uint32_t);
+	for (n = ROOM; n > 1 && data[n - 1] == UNTOUCHED; n--)
+		;
+	known[attribute] = n;
+	return n;
+}
+
+static bool answer(void *data, CUpointer_attribute attribute, CUdeviceptr p,
 		   const struct vs_span *span)
 {
-	const struct answer *a;
-	uint64_t value;
+	uint64_t value[2] = {0, 0};
 
-	if ((size_t)attribute >= sizeof(answers) / sizeof(answers[0]))
+	if ((size_t)attribute >= N_ANSWERS || !answers[attribute] ||
+	    !answers[attribute](span, value))
 		return false;
-	a = &answers[attribute];
-	if (a->bytes == 0 || !a->value(span, &value))
-		return false;
-	if (a->bytes == 8)
-		*(uint64_t *)data = value;
-	else
-		*(uint32_t *)data = (uint32_t)value;
+	memcpy(data, value, width_of(attribute, p));
 	return true;
+}
+
+/* What the driver is asked about in place of `p`. */
+static CUdeviceptr as_seen(CUpointer_attribute attribute, CUdeviceptr p,
+			   const struct vs_span *span)
+{
+	return attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER &&
+			       is_closed(span)
+		       ? unknown_address()
+		       : p;
 }
 
 /* Whose an address is. */
 enum owner {
 	FOREIGN, /* the driver knows */
-	FREE,	 /* the pool's, but nobody's allocation */
+	FREE,	 /* the pool's or an import's, but nobody's allocation */
 	OURS,
 };
 
 static enum owner owner_of(CUdeviceptr p, struct vs_span *span_out)
 {
-	if (!vs_pool_is_inside(p))
-		return vs_ipc_find(p, span_out) ? OURS : FOREIGN;
-	return vs_pool_find(p, span_out) ? OURS : FREE;
+	if (vs_pool_find(p, span_out) || vs_ipc_find(p, span_out))
+		return OURS;
+	return vs_pool_is_inside(p) || vs_ipc_is_inside(p) ? FREE : FOREIGN;
+}
+
+/* Where none is current the driver may have nothing but an error to say. */
+static bool has_context(void)
+{
+	CUcontext current = NULL;
+
+	return vs_real.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current;
 }
 
 VS_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data,
@@ -171,16 +237,24 @@ VS_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data,
 {
 	enum owner owner = FOREIGN;
 	struct vs_span span;
+	CUresult result;
 
 	if (vs_enter(VS_API_cuPointerGetAttribute))
 		owner = owner_of(p, &span);
-	if (owner == OURS && data && answer(data, attribute, &span))
+	if (owner == OURS && !has_context()) {
+		result = vs_real.cuPointerGetAttribute(data, attribute, p);
+		if (result == CUDA_ERROR_INVALID_CONTEXT)
+			return result;
+	}
+	if (owner == OURS && data && answer(data, attribute, p, &span))
 		return CUDA_SUCCESS;
+	if (owner == OURS)
+		p = as_seen(attribute, p, &span);
 	return vs_seen(vs_real.cuPointerGetAttribute(
 		data, attribute, owner == FREE ? unknown_address() : p));
 }
 
-/* Of an unknown address the driver says that it may be the host's. */
+/* The driver may say of an unknown address that it is the host's. */
 static CUresult get_unknown(unsigned int n, CUpointer_attribute *attributes,
 			    void **data, CUdeviceptr p)
 {
@@ -188,7 +262,8 @@ static CUresult get_unknown(unsigned int n, CUpointer_attribute *attributes,
 		n, attributes, data, unknown_address()));
 
 	for (unsigned int i = 0; i < n && result == CUDA_SUCCESS; i++)
-		if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER)
+		if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER &&
+		    *(CUdeviceptr *)data[i] == unknown_address())
 			*(CUdeviceptr *)data[i] = p;
 	return result;
 }
@@ -199,9 +274,10 @@ static CUresult get_ours(unsigned int n, CUpointer_attribute *attributes,
 	CUresult result = CUDA_SUCCESS;
 
 	for (unsigned int i = 0; i < n && result == CUDA_SUCCESS; i++)
-		if (!data[i] || !answer(data[i], attributes[i], span))
+		if (!data[i] || !answer(data[i], attributes[i], p, span))
 			result = vs_real.cuPointerGetAttributes(
-				1, &attributes[i], &data[i], p);
+				1, &attributes[i], &data[i],
+				as_seen(attributes[i], p, span));
 	return vs_seen(result);
 }
 
@@ -211,9 +287,15 @@ cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes,
 {
 	enum owner owner = FOREIGN;
 	struct vs_span span;
+	CUresult result;
 
 	if (vs_enter(VS_API_cuPointerGetAttributes))
 		owner = owner_of(p, &span);
+	if (owner == OURS && !has_context()) {
+		result = vs_real.cuPointerGetAttributes(n, attributes, data, p);
+		if (result == CUDA_ERROR_INVALID_CONTEXT)
+			return result;
+	}
 	if (owner == OURS && n && attributes && data)
 		return get_ours(n, attributes, data, p, &span);
 	if (owner == FREE)
@@ -227,9 +309,15 @@ VS_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value,
 {
 	enum owner owner = FOREIGN;
 	struct vs_span span;
+	CUresult result;
 
 	if (vs_enter(VS_API_cuPointerSetAttribute))
 		owner = owner_of(p, &span);
+	if (owner == OURS && !has_context()) {
+		result = vs_real.cuPointerSetAttribute(value, attribute, p);
+		if (result == CUDA_ERROR_INVALID_CONTEXT)
+			return result;
+	}
 	if (owner == OURS && value &&
 	    attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
 		return vs_memops_set(&span, *(const unsigned int *)value != 0);
@@ -242,14 +330,11 @@ VS_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base_out,
 						   CUdeviceptr p)
 {
 	enum owner owner = FOREIGN;
-	CUcontext current = NULL;
 	struct vs_span span;
 
 	if (vs_enter(VS_API_cuMemGetAddressRange_v2))
 		owner = owner_of(p, &span);
-	/* without a context the driver has nothing but an error to say */
-	if (owner != OURS ||
-	    vs_real.cuCtxGetCurrent(&current) != CUDA_SUCCESS || !current)
+	if (owner != OURS || !has_context())
 		return vs_seen(vs_real.cuMemGetAddressRange_v2(
 			base_out, size_out,
 			owner == FREE ? unknown_address() : p));
@@ -265,9 +350,8 @@ VS_EXPORT CUresult CUDAAPI
 cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 {
 	CUdeviceptr p = (CUdeviceptr)(uintptr_t)address;
-	struct vs_span span;
 	bool is_hidden = vs_enter(VS_API_cuMemRetainAllocationHandle) &&
-			 (vs_pool_is_inside(p) || vs_ipc_find(p, &span));
+			 (vs_pool_is_inside(p) || vs_ipc_is_inside(p));
 
 	return vs_seen(vs_real.cuMemRetainAllocationHandle(
 		handle, is_hidden ? &unknown : address));
@@ -291,10 +375,34 @@ VS_EXPORT CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags,
 	return result;
 }
 
+#define PAGE ((CUdeviceptr)64 << 10) /* what programs round a range to */
+
+/* Looks at every place where an allocation may begin. */
+static bool is_live_between(CUdeviceptr p, CUdeviceptr end)
+{
+	struct vs_span span;
+
+	for (; p < end; p = (p | (ALIGN - 1)) + 1)
+		if (vs_pool_find(p, &span))
+			return true;
+	return false;
+}
+
+/*
+ * Whether a range reaches into an allocation. Programs round to pages: it may
+ * begin before the allocation and end behind it.
+ */
+static bool is_live(CUdeviceptr p, size_t length)
+{
+	if (length <= 2 * PAGE)
+		return is_live_between(p, p + length);
+	return is_live_between(p, p + PAGE) ||
+	       is_live_between(p + length - PAGE, p + length);
+}
+
 /*
  * The handle stays with whoever asked for it, so the memory is not used for
- * anything else after its free. Programs round to pages: the range may begin
- * before the allocation and end behind it.
+ * anything else after its free.
  */
 VS_EXPORT CUresult CUDAAPI cuMemGetHandleForAddressRange(
 	void *handle, CUdeviceptr p, size_t length, CUmemRangeHandleType type,
@@ -302,8 +410,12 @@ VS_EXPORT CUresult CUDAAPI cuMemGetHandleForAddressRange(
 {
 	if (vs_enter(VS_API_cuMemGetHandleForAddressRange) && length > 0 &&
 	    vs_pool_is_inside(p)) {
-		vs_pool_pin(p);
-		vs_pool_pin(p + length - 1);
+		if (is_live(p, length)) {
+			vs_pool_pin(p);
+			vs_pool_pin(p + length - 1);
+		} else {
+			p = unknown_address() & ~(PAGE / 16 - 1);
+		}
 	}
 	return vs_seen(vs_real.cuMemGetHandleForAddressRange(handle, p, length,
 							     type, flags));

@@ -346,6 +346,9 @@ CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled)
 	pthread_mutex_unlock(&making);
 	if (pool)
 		r = vs_range_allow_peer(pool, from->device);
+	if (r != CUDA_SUCCESS)
+		atomic_fetch_and(&peers_of[to->device],
+				 ~((uint64_t)1 << from->device));
 	return r;
 }
 
@@ -353,7 +356,6 @@ CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened)
 {
 	struct vs_pool *pool = vs_pool_at(p);
 	uint64_t bit = (uint64_t)1 << device;
-	CUresult r;
 
 	if (!pool || device == pool->dev.device)
 		return CUDA_SUCCESS;
@@ -367,11 +369,7 @@ CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened)
 		pthread_mutex_unlock(&pool->grow);
 		return CUDA_SUCCESS;
 	}
-	r = vs_range_allow_peer(pool, device);
-	/* or no chunk could be mapped any more */
-	if (r != CUDA_SUCCESS)
-		atomic_fetch_and(&pool->peers, ~bit);
-	return r;
+	return vs_range_allow_peer(pool, device);
 }
 
 uint64_t vs_pool_peers(CUdevice device)

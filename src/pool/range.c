@@ -511,6 +511,9 @@ CUresult vs_range_allow_peer(struct vs_pool *pool, CUdevice peer)
 		r = vs_vmm_allow(at, size, pool->dev.device,
 				 atomic_load(&pool->peers));
 	}
+	/* or no chunk could be mapped any more */
+	if (r != CUDA_SUCCESS)
+		atomic_fetch_and(&pool->peers, ~((uint64_t)1 << peer));
 	pthread_mutex_unlock(&pool->grow);
 	return r;
 }

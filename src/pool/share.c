@@ -50,24 +50,23 @@ bool vs_share_describe(CUdeviceptr base, uint64_t id, struct vs_share *out)
 	struct vs_share share = {0};
 	CUdeviceptr p = base, end;
 	struct vs_pool *pool = find(base, id, &end);
-	bool joins = pool != NULL;
 	struct piece piece;
 
 	if (!pool)
 		return false;
 	pthread_mutex_lock(&pool->lock);
-	while (joins && p < end) {
-		joins = piece_at(pool, p, &piece) &&
-			(piece.offset == 0 || share.n == 0);
+	while (p < end && piece_at(pool, p, &piece) &&
+	       (piece.offset == 0 || share.n == 0)) {
 		if (share.n++ == 0)
 			share.offset = piece.offset;
 		share.bytes += piece.size;
 		p += piece.size - piece.offset;
 	}
 	pthread_mutex_unlock(&pool->lock);
-	if (joins)
-		*out = share;
-	return joins;
+	if (p < end)
+		return false;
+	*out = share;
+	return true;
 }
 
 /* Pieces [first, first + max); returns how many there are. Lock. */
@@ -154,18 +153,14 @@ static unsigned record(struct vs_ctx **ctxs, unsigned n, CUevent *events)
 	return n_events;
 }
 
-bool vs_share_settle(CUdevice device, CUcontext ctx)
+bool vs_share_settle(uint64_t devices, CUcontext ctx)
 {
-	struct vs_pool *pool = vs_pool_of(device);
-	uint64_t reach = vs_pool_peers(device) | (uint64_t)1 << device;
 	struct vs_ctx *ctxs[CTX_MAX + 1], *own = vs_ctx_get(ctx);
 	CUevent events[CTX_MAX + 1];
 	unsigned n, n_events;
 	bool is_listed = !own;
 
-	if (pool)
-		reach |= atomic_load(&pool->reach);
-	n = (unsigned)vs_ctx_list(reach, ctxs, CTX_MAX);
+	n = (unsigned)vs_ctx_list(devices, ctxs, CTX_MAX);
 	if (n > CTX_MAX)
 		n = CTX_MAX;
 	for (unsigned i = 0; i < n; i++)

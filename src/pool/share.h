@@ -48,10 +48,10 @@ bool vs_share_is_capable(CUdevice device);
 uint64_t vs_share_serial(void);
 
 /*
- * Waits for all work submitted so far that can reach memory of `device`, in
- * `ctx` at least. False, at once, while a capture is open, which such a wait
+ * Waits for all work submitted so far in the contexts of these devices (bits)
+ * and in `ctx`. False, at once, while a capture is open, which such a wait
  * would kill.
  */
-bool vs_share_settle(CUdevice device, CUcontext ctx);
+bool vs_share_settle(uint64_t devices, CUcontext ctx);
 
 #endif

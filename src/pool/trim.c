@@ -97,25 +97,28 @@ uint64_t vs_pool_relieve(void)
  */
 static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 {
-	uint64_t allocs, idle, asked, given;
+	uint64_t allocs, idle, asked, given, blocks;
 
 	pthread_mutex_lock(&pool->lock);
 	pool->now = now;
-	vs_range_live(pool, &asked, &given, &allocs);
+	vs_range_live(pool, &asked, &given, &blocks);
 	allocs = vs_stat_get(&pool->stats, large_hit) +
 		 vs_stat_get(&pool->stats, large_miss);
 	for (struct vs_tcache *tc = vs_tcache_first(pool); tc;
 	     tc = tc->next_made)
 		allocs += vs_stat_get(tc, allocs);
-	if (allocs != pool->seen_allocs) {
-		pool->seen_allocs = allocs;
+	/* allocations and frees */
+	if (2 * allocs - blocks != pool->seen_calls) {
+		pool->seen_calls = 2 * allocs - blocks;
 		pool->quiet_since = now;
 		pool->n_quiet_looks = 0;
 	}
 	vs_range_harvest(pool);
 	pthread_mutex_unlock(&pool->lock);
 	/* a few looks: the first marks, a later one finds it complete */
-	if (now - pool->quiet_since >= age && pool->n_quiet_looks < 4) {
+	if (now - pool->quiet_since >= age &&
+	    (pool->n_quiet_looks < 4 ||
+	     vs_stat_get(&pool->stats, pending) > 0)) {
 		pool->n_quiet_looks++;
 		vs_fence_record(&pool->fence);
 		collect(pool);

@@ -33,12 +33,13 @@
 /* Bits of `requests`, the word the thread sleeps on. */
 enum { TRIM = 1, WAKE = 2, STOP = 4 };
 
+_Atomic bool vs_service_is_dozing;
+
 enum life { NOT_STARTED, RUNNING, FAILED };
 
 static _Atomic uint32_t requests;
 static _Atomic int life;
-static _Atomic bool is_dozing; /* about to sleep, or asleep, without a timer */
-static _Atomic bool is_busy;   /* inside the pool */
+static _Atomic bool is_busy; /* inside the pool */
 
 static void futex_wake(void)
 {
@@ -116,9 +117,9 @@ static void serve(uint32_t request)
 /*
  * How long to sleep after a round. When the pools did not change for longer
  * than DECAY_MS there is nothing left to decay, and the thread sleeps until it
- * is woken. It first dozes for one period more: is_dozing is long seen by
- * every thread then, and what they did before they saw it is seen here. That
- * keeps vs_service_wake to one plain load.
+ * is woken. It first dozes for one period more: vs_service_is_dozing is long
+ * seen by every thread then, and what they did before they saw it is seen here.
+ * That keeps vs_service_wake to one plain load.
  */
 static uint64_t sleep_ms(uint64_t *quiet_ms)
 {
@@ -130,13 +131,13 @@ static uint64_t sleep_ms(uint64_t *quiet_ms)
 	if (now != last || is_pending) {
 		last = now;
 		*quiet_ms = 0;
-		atomic_store(&is_dozing, false);
+		atomic_store(&vs_service_is_dozing, false);
 		return period;
 	}
 	*quiet_ms += period;
 	if (vs_trace_is_on || *quiet_ms < vs_knobs.decay_ms + 2 * period)
 		return period;
-	if (!atomic_exchange(&is_dozing, true))
+	if (!atomic_exchange(&vs_service_is_dozing, true))
 		return period;
 	return 0;
 }
@@ -228,17 +229,16 @@ void vs_service_post_trim(void)
 	case FAILED:
 		/* the next vs_service_wake does it */
 		atomic_fetch_or(&requests, TRIM);
-		atomic_store(&is_dozing, true);
+		atomic_store(&vs_service_is_dozing, true);
 		break;
 	default:
 		break;
 	}
 }
 
-void vs_service_wake(void)
+void vs_service_wake_up(void)
 {
-	if (!atomic_load_explicit(&is_dozing, memory_order_relaxed) ||
-	    !atomic_exchange(&is_dozing, false))
+	if (!atomic_exchange(&vs_service_is_dozing, false))
 		return;
 	if (atomic_load(&life) == RUNNING)
 		post(WAKE);
@@ -251,6 +251,6 @@ void vs_service_forked(void)
 	/* a child from before the first cuInit may yet start its own */
 	atomic_store(&life, NOT_STARTED);
 	atomic_store(&requests, 0);
-	atomic_store(&is_dozing, false);
+	atomic_store(&vs_service_is_dozing, false);
 	atomic_store(&is_busy, false);
 }

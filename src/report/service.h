@@ -9,16 +9,30 @@
 #ifndef VS_REPORT_SERVICE_H
 #define VS_REPORT_SERVICE_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
+
 /* At the first allocation that the pool served; further calls do nothing. */
 void vs_service_start(void);
 /* Asks for a trim of every pool. Async-signal-safe; starts nothing. */
 void vs_service_post_trim(void);
+/* The thread sleeps without a timer, or is about to. */
+extern _Atomic bool vs_service_is_dozing;
+/* Where the thread could not be started, a posted trim runs here. */
+void vs_service_wake_up(void) __attribute__((cold));
+
 /*
- * There may be work (idle memory to decay, trace to write). One load, nearly
- * always. Where the thread could not be started, a posted trim runs here: the
- * caller holds no lock of the pool.
+ * There may be work: after each free. One load and a branch. The caller holds
+ * no lock of the pool.
  */
-void vs_service_wake(void);
+static inline void vs_service_wake(void)
+{
+	if (__builtin_expect(atomic_load_explicit(&vs_service_is_dozing,
+						  memory_order_relaxed),
+			     0))
+		vs_service_wake_up();
+}
+
 /* In a forked child. */
 void vs_service_forked(void);
 

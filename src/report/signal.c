@@ -43,13 +43,11 @@ static void install(int number, void (*handler)(int), const char *knob)
 		vs_warn("%s: %s cannot be caught", knob, text);
 		return;
 	}
-	if ((old.sa_flags & SA_SIGINFO) || old.sa_handler != SIG_DFL) {
-		bool is_ignored = !(old.sa_flags & SA_SIGINFO) &&
-				  old.sa_handler == SIG_IGN;
-
+	if (old.sa_handler != SIG_DFL) {
 		vs_warn("%s: %s is %s by the program and stays so; "
 			"choose another signal or none",
-			knob, text, is_ignored ? "ignored" : "handled");
+			knob, text,
+			old.sa_handler == SIG_IGN ? "ignored" : "handled");
 		return;
 	}
 	action.sa_handler = handler;

@@ -4,7 +4,11 @@
  * trim signal (its handler posts to the service thread).
  *
  * Installed when the program first initialises CUDA, only over SIG_DFL: a
- * signal that is ignored or owned stays so, with one warning.
+ * signal that is ignored or owned stays so, with one warning. A program that
+ * takes a signal later simply has it.
+ *
+ * In a forked child the handlers stay and do nothing: with the default action
+ * back, a signal to a process group would kill the program's workers.
  */
 #ifndef VS_REPORT_SIGNAL_H
 #define VS_REPORT_SIGNAL_H

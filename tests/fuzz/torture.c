@@ -107,9 +107,8 @@ static void capture(struct program *p)
 	CUgraph graph = NULL;
 	CUdeviceptr q = 0;
 
-	if (!p->stream ||
-	    !WORKS(cuStreamBeginCapture(p->stream,
-					CU_STREAM_CAPTURE_MODE_RELAXED)))
+	if (!p->stream || !WORKS(cuStreamBeginCapture(
+				  p->stream, CU_STREAM_CAPTURE_MODE_RELAXED)))
 		return;
 	if (WORKS(cuMemAlloc(&q, 3 * MiB)))
 		give(&q);
@@ -132,8 +131,7 @@ static bool start(struct program *p)
 	if (!WORKS(cuStreamCreate(&p->stream, CU_STREAM_NON_BLOCKING)))
 		p->stream = NULL;
 	if (WORKS(cuModuleLoadData(&module, vs_kernels_ptx)))
-		(void)WORKS(
-			cuModuleGetFunction(&p->fill, module, "vs_fill"));
+		(void)WORKS(cuModuleGetFunction(&p->fill, module, "vs_fill"));
 	return true;
 }
 

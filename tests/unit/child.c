@@ -103,3 +103,10 @@ char *child_text(struct child *c)
 	c->len = (size_t)(to - c->err);
 	return c->err;
 }
+
+bool is_on_valgrind(void)
+{
+	const char *preload = getenv("LD_PRELOAD");
+
+	return preload && strstr(preload, "vgpreload");
+}

@@ -6,6 +6,7 @@
 #ifndef TESTS_UNIT_CHILD_H
 #define TESTS_UNIT_CHILD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -45,6 +46,9 @@ void child_run(struct child *c, const char *const *environment,
 				    (c)->exit_code, (c)->signal, (c)->err);    \
 		assert_int_equal((c)->exit_code, 0);                           \
 	} while (0)
+
+/* Whether this process runs under valgrind, which has limits of its own. */
+bool is_on_valgrind(void);
 
 /* err without the "[pid]" of each line, so that it can be compared. */
 char *child_text(struct child *c);

@@ -68,7 +68,7 @@ static void same_as_printf(void **unused)
 {
 	(void)unused;
 	state = seed;
-	for (int i = 0; i < 100000; i++) {
+	for (int i = 0; i < 20000; i++) {
 		uint64_t v = random_value();
 		size_t size = 1 + random_bits() % 256;
 		char word[16];
@@ -270,7 +270,7 @@ static void writes_all(void **unused)
 	vs_fmt_pad(&f, sizeof(text) - 1);
 	sigaction(SIGALRM, &action, NULL);
 	for (int flags = 0; flags <= O_NONBLOCK; flags += O_NONBLOCK) {
-		struct itimerval every = {{0, 500}, {0, 500}};
+		struct itimerval every = {{0, 2000}, {0, 2000}};
 		struct itimerval never = {0};
 		pthread_t reader;
 		sigset_t alarm_only;

@@ -114,8 +114,6 @@ static const struct row {
 	{"VMMSHIM_ZERO", "always", VS_ZERO_ALWAYS},
 	{"VMMSHIM_ZERO", "never", VS_ZERO_NEVER},
 	{"VMMSHIM_ZERO", "1", BAD},
-	{"VMMSHIM_GUARD", "1", 1},
-	{"VMMSHIM_GUARD", "page", BAD},
 	{"VMMSHIM_JUNK", "1", 1},
 	{"VMMSHIM_JUNK", "0xa5", BAD},
 	{"VMMSHIM_IPC", "emulate", VS_IPC_EMULATE},
@@ -368,7 +366,7 @@ static void all_defaults(void *unused)
 	CHECK(vs_knobs.trim_signal == SIGUSR2);
 	CHECK(vs_knobs.stats_file && !*vs_knobs.stats_file);
 	CHECK(vs_knobs.log == VS_LOG_WARN && vs_log_level == VS_LOG_WARN);
-	CHECK(!vs_knobs.help && !vs_knobs.guard);
+	CHECK(!vs_knobs.help && !vs_knobs.junk);
 }
 
 static void defaults(void **unused)
@@ -410,7 +408,6 @@ static void allowed_texts(void **unused)
 		{"VMMSHIM_RELEASE_THRESHOLD", "size or %"},
 		{"VMMSHIM_CHUNK_SIZE", "0..1T or %"},
 		{"VMMSHIM_DECAY_MS", "0..86400000"},
-		{"VMMSHIM_GUARD", "0|1|no|yes|off|on"},
 		{"VMMSHIM_STATS_SIGNAL", "signal or none"},
 		{"VMMSHIM_LOG", "none|error|warn|info|debug"},
 		{"VMMSHIM_TRACE", "text"},

@@ -95,8 +95,8 @@ static void test_frees_of_wrong_pointers(void **state)
 
 static void test_find(void **state)
 {
-	size_t sizes[] = {1,	   512,	      513,	   700 * KiB,
-			  MiB,	   MiB + 1,   5 * MiB + 3, 200 * MiB};
+	size_t sizes[] = {1,   512,	513,	     700 * KiB,
+			  MiB, MiB + 1, 5 * MiB + 3, 200 * MiB};
 	CUdeviceptr p[8];
 	struct vs_span span;
 	uint64_t last_id = 0;
@@ -336,8 +336,7 @@ static void test_memory_limit(void **state)
 	(void)state;
 	vs_knobs.memory_limit.value = 100 * MiB;
 	p = take(60 * MiB);
-	assert_int_equal(vs_pool_alloc(60 * MiB, &q),
-			 CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(vs_pool_alloc(60 * MiB, &q), CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(fake.natives, 0);
 	give(p);
 	give(take(90 * MiB));

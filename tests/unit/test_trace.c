@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -193,8 +194,9 @@ static void *free_all(void *unused)
 	for (int n = 0; n < MANY; n++) {
 		uint64_t id;
 
+		/* valgrind runs one thread at a time */
 		while (!(id = atomic_exchange(&box, 0)))
-			;
+			sched_yield();
 		vs_trace_free(id);
 	}
 	return unused;
@@ -202,8 +204,10 @@ static void *free_all(void *unused)
 
 static void *flush_often(void *stop)
 {
-	while (!atomic_load((_Atomic bool *)stop))
+	while (!atomic_load((_Atomic bool *)stop)) {
 		vs_trace_flush();
+		sched_yield();
+	}
 	return NULL;
 }
 
@@ -220,8 +224,10 @@ static void hand_over(void *unused)
 		uint64_t empty = 0;
 
 		vs_trace_alloc(i, 1);
-		while (!atomic_compare_exchange_weak(&box, &empty, i))
+		while (!atomic_compare_exchange_weak(&box, &empty, i)) {
 			empty = 0;
+			sched_yield();
+		}
 	}
 	pthread_join(freer, NULL);
 	atomic_store(&stop, true);

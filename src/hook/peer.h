@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * peer: which contexts may reach the memory of which, as the program has it.
+ */
+#ifndef VS_HOOK_PEER_H
+#define VS_HOOK_PEER_H
+
+#include <cuda.h>
+#include <stdbool.h>
+
+/* The program has switched on access of `ctx` to memory of `peer`. */
+bool vs_peer_is_enabled(CUcontext ctx, CUcontext peer);
+
+#endif

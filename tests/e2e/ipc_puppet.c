@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ipc_puppet: a CUDA program that does what it is told, a line at a time, and
+ * answers each line with one: "ok ..." or the name of the error. ipc.py has
+ * two of them, under the shim or not, pass memory to each other.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "../sim/sim.h"
+#include "victim_link.h"
+
+#define PART (4 * MiB)
+
+static CUcontext contexts[8];
+static int n_contexts;
+
+/* Answers; an error ends the line's work. */
+static bool is_fine(CUresult result)
+{
+	if (result == CUDA_SUCCESS)
+		return true;
+	printf("%s\n", victim_name(result));
+	return false;
+}
+
+static void pattern(uint64_t *words, size_t n, uint64_t seed, size_t at)
+{
+	for (size_t i = 0; i < n; i++)
+		words[i] = (seed << 40) ^ (at / sizeof(*words) + i) *
+						  UINT64_C(0x9e3779b97f4a7c15);
+}
+
+/* Copies the pattern of `seed` to device memory, or compares (is_check). */
+static void data(CUdeviceptr p, size_t size, uint64_t seed, bool is_check)
+{
+	uint64_t *want = malloc(PART), *got = malloc(PART);
+	bool is_same = true;
+
+	CHECK(want && got);
+	for (size_t at = 0; at < size; at += PART) {
+		size_t n = size - at < PART ? size - at : PART;
+
+		pattern(want, PART / sizeof(*want), seed, at);
+		if (!is_fine(is_check ? cuMemcpyDtoH(got, p + at, n)
+				      : cuMemcpyHtoD(p + at, want, n)))
+			goto out;
+		if (is_check)
+			is_same &= memcmp(got, want, n) == 0;
+	}
+	/* a copy from pageable memory may return before it is done */
+	if (is_fine(cuCtxSynchronize()))
+		printf(is_same ? "ok\n" : "different\n");
+out:
+	free(want);
+	free(got);
+}
+
+static void print_handle(const CUipcMemHandle *handle)
+{
+	printf("ok ");
+	for (size_t i = 0; i < sizeof(*handle); i++)
+		printf("%02x", (unsigned char)handle->reserved[i]);
+	printf("\n");
+}
+
+static CUipcMemHandle read_handle(const char *text)
+{
+	CUipcMemHandle handle;
+
+	for (size_t i = 0; i < sizeof(handle); i++) {
+		unsigned byte = 0;
+
+		sscanf(text + 2 * i, "%2x", &byte);
+		handle.reserved[i] = (char)byte;
+	}
+	return handle;
+}
+
+static int count_files(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int n = 0;
+
+	CHECK(dir);
+	while (readdir(dir))
+		n++;
+	closedir(dir);
+	return n;
+}
+
+/* handles, physical memory, mappings, reservations, descriptors, violations */
+static void print_books(void)
+{
+	void (*books)(int, struct sim_books *);
+	unsigned long (*trim)(void);
+	struct sim_books b = {0};
+
+	*(void **)&trim = dlsym(RTLD_DEFAULT, "vmmshim_trim");
+	if (trim) {
+		cuCtxSynchronize();
+		trim();
+		trim();
+	}
+	*(void **)&books = dlsym(RTLD_DEFAULT, "sim_books");
+	if (books)
+		books(-1, &b);
+	printf("ok %" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %d %ld\n",
+	       b.n_handles, b.n_physical, b.n_mappings, b.n_reservations,
+	       count_files(), sim_client_violations());
+}
+
+static void print_attributes(CUdeviceptr p)
+{
+	CUdeviceptr base = 0, start = 0;
+	size_t size = 0, range = 0;
+	unsigned type = 0;
+	int is_capable = 0, is_mapped = 0, ordinal = -1;
+	CUcontext ctx = NULL;
+	CUmemGenericAllocationHandle handle;
+	unsigned long long id = 0;
+
+	if (!is_fine(cuMemGetAddressRange(&base, &size, p)) ||
+	    !is_fine(cuPointerGetAttribute(
+		    &type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, p)) ||
+	    !is_fine(cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT,
+					   p)) ||
+	    !is_fine(cuPointerGetAttribute(
+		    &start, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, p)) ||
+	    !is_fine(cuPointerGetAttribute(
+		    &range, CU_POINTER_ATTRIBUTE_RANGE_SIZE, p)) ||
+	    !is_fine(cuPointerGetAttribute(
+		    &is_capable,
+		    CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE, p)) ||
+	    !is_fine(cuPointerGetAttribute(&is_mapped,
+					   CU_POINTER_ATTRIBUTE_MAPPED, p)) ||
+	    !is_fine(cuPointerGetAttribute(
+		    &ordinal, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, p)) ||
+	    !is_fine(cuPointerGetAttribute(&id, CU_POINTER_ATTRIBUTE_BUFFER_ID,
+					   p)))
+		return;
+	printf("ok %llx %zu type %u context %d start %d range %d mapped %d "
+	       "capable %d ordinal %d id %d retain %s\n",
+	       base, size, type, ctx == contexts[0], start == base,
+	       range == size, is_mapped, is_capable, ordinal, id != 0,
+	       victim_name(cuMemRetainAllocationHandle(&handle,
+						       (void *)(uintptr_t)p)));
+}
+
+/* A child of a process that uses CUDA: its calls fail, nothing hangs. */
+static void try_child(const char *text)
+{
+	CUipcMemHandle handle = read_handle(text);
+	CUdeviceptr p;
+	int status;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	if (pid == 0) {
+		CUresult result = cuIpcOpenMemHandle(&p, handle, 1);
+
+		_exit(result == CUDA_SUCCESS ? 1 : 0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid);
+	printf(status == 0 ? "ok\n" : "child opened it\n");
+}
+
+static void close_all_files(void)
+{
+	for (int fd = 3; fd < 64; fd++)
+		close(fd);
+	printf("ok\n");
+}
+
+/* Leaves a child behind that holds whatever it inherited. */
+static void leave_child(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		/* the pipes are the test's: it waits for their end */
+		close(0);
+		close(1);
+		close(2);
+		pause();
+		_exit(0);
+	}
+	printf("ok %d\n", (int)pid);
+}
+
+static void change_context(const char *word)
+{
+	CUcontext ctx;
+	CUdevice device = 0;
+
+	if (strcmp(word, "new") == 0) {
+#if CUDA_VERSION >= 13000
+		if (!is_fine(cuCtxCreate(&ctx, NULL, 0, device)))
+			return;
+#else
+		if (!is_fine(cuCtxCreate(&ctx, 0, device)))
+			return;
+#endif
+		contexts[n_contexts++] = ctx;
+		printf("ok\n");
+	} else if (strcmp(word, "destroy") == 0) {
+		if (is_fine(cuCtxDestroy(contexts[--n_contexts])))
+			printf("ok\n");
+	} else if (strcmp(word, "reset") == 0) {
+		if (is_fine(cuDevicePrimaryCtxReset(device)))
+			printf("ok\n");
+	} else if (strcmp(word, "none") == 0) {
+		if (is_fine(cuCtxSetCurrent(NULL)))
+			printf("ok\n");
+	} else if (strcmp(word, "retain") == 0) {
+		contexts[0] = victim_start(0);
+		printf("ok\n");
+	} else if (strcmp(word, "device1") == 0) {
+		contexts[n_contexts++] = victim_start(1);
+		printf("ok\n");
+	} else {
+		if (is_fine(cuCtxSetCurrent(contexts[atoi(word)])))
+			printf("ok\n");
+	}
+}
+
+static void open_handle(const char *text, unsigned flags)
+{
+	CUipcMemHandle handle = read_handle(text);
+	CUdeviceptr p;
+
+	if (is_fine(cuIpcOpenMemHandle(&p, handle, flags)))
+		printf("ok %llx\n", p);
+}
+
+/* Close while a capture is open: it must not kill it. */
+static void close_in_capture(CUdeviceptr p)
+{
+	CUstream stream;
+	CUgraph graph;
+
+	if (!is_fine(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)) ||
+	    !is_fine(cuStreamBeginCapture(stream,
+					  CU_STREAM_CAPTURE_MODE_RELAXED)) ||
+	    !is_fine(cuIpcCloseMemHandle(p)) ||
+	    !is_fine(cuStreamEndCapture(stream, &graph)) ||
+	    !is_fine(cuGraphDestroy(graph)) ||
+	    !is_fine(cuStreamDestroy(stream)))
+		return;
+	printf("ok\n");
+}
+
+/* Work on a stream of its own that is not waited for. */
+static void work(CUdeviceptr p, size_t size)
+{
+	CUstream stream;
+
+	if (is_fine(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)) &&
+	    is_fine(cuMemsetD8Async(p, 0, size, stream)))
+		printf("ok\n");
+}
+
+static void peers(void)
+{
+	if (is_fine(cuCtxSetCurrent(contexts[1])) &&
+	    is_fine(cuCtxEnablePeerAccess(contexts[0], 0)))
+		printf("ok\n");
+}
+
+static bool obey_memory(const char *verb, const char *text, CUdeviceptr p,
+			size_t size, uint64_t seed)
+{
+	CUipcMemHandle handle;
+
+	if (strcmp(verb, "alloc") == 0) {
+		if (is_fine(cuMemAlloc(&p, strtoull(text, NULL, 0))))
+			printf("ok %llx\n", p);
+	} else if (strcmp(verb, "free") == 0) {
+		if (is_fine(cuMemFree(p)))
+			printf("ok\n");
+	} else if (strcmp(verb, "fill") == 0) {
+		data(p, size, seed, false);
+	} else if (strcmp(verb, "check") == 0) {
+		data(p, size, seed, true);
+	} else if (strcmp(verb, "get") == 0) {
+		if (is_fine(cuIpcGetMemHandle(&handle, p)))
+			print_handle(&handle);
+	} else if (strcmp(verb, "open") == 0) {
+		open_handle(text, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	} else if (strcmp(verb, "open0") == 0) {
+		open_handle(text, 0);
+	} else if (strcmp(verb, "copy") == 0) {
+		if (is_fine(cuMemcpy(p, seed, size)) &&
+		    is_fine(cuCtxSynchronize()))
+			printf("ok\n");
+	} else if (strcmp(verb, "close") == 0) {
+		if (is_fine(cuIpcCloseMemHandle(p)))
+			printf("ok\n");
+	} else {
+		return false;
+	}
+	return true;
+}
+
+static void obey(char *line)
+{
+	char verb[32] = "", text[256] = "";
+	unsigned long long seed = 0, size = 0;
+	CUdeviceptr p;
+
+	sscanf(line, "%31s %255s %llu %llu", verb, text, &size, &seed);
+	p = strtoull(text, NULL, 16);
+	if (obey_memory(verb, text, p, size, seed))
+		return;
+	if (strcmp(verb, "context") == 0)
+		change_context(text);
+	else if (strcmp(verb, "books") == 0)
+		print_books();
+	else if (strcmp(verb, "attributes") == 0)
+		print_attributes(p);
+	else if (strcmp(verb, "child") == 0)
+		try_child(text);
+	else if (strcmp(verb, "leave") == 0)
+		leave_child();
+	else if (strcmp(verb, "closefiles") == 0)
+		close_all_files();
+	else if (strcmp(verb, "captureclose") == 0)
+		close_in_capture(p);
+	else if (strcmp(verb, "busy") == 0)
+		work(p, size);
+	else if (strcmp(verb, "peers") == 0)
+		peers();
+	else
+		printf("what is %s?\n", verb);
+}
+
+int main(void)
+{
+	char line[512];
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	contexts[n_contexts++] = victim_start(0);
+	printf("ok %d\n", (int)getpid());
+	while (fgets(line, sizeof(line), stdin))
+		obey(line);
+	return 0;
+}
