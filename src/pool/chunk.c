@@ -4,18 +4,42 @@
 #include "base/meta.h"
 #include "pool/state.h"
 
-static struct vs_chunk **slot(const struct vs_chunks *cs, CUdeviceptr p)
+static int compare(uint64_t a, uint64_t b)
 {
-	return &cs->at[(p - cs->base) / VS_GRANULE];
+	return a < b ? -1 : a > b;
 }
+
+/* By a length, then by age. */
+#define COMPARE(name, field)                                                   \
+	static int name(const struct vs_chunk *a, const struct vs_chunk *b)    \
+	{                                                                      \
+		int order = compare(a->field, b->field);                       \
+                                                                               \
+		return order ? order : compare(a->serial, b->serial);          \
+	}
+
+COMPARE(compare_size, size)
+COMPARE(compare_head, head)
+COMPARE(compare_tail, tail)
+
+/* tree.h marks its functions by a name that glibc leaves to struct members */
+#define __unused __attribute__((unused))
+RB_GENERATE_STATIC(vs_chunk_size_tree, vs_chunk, by_size, compare_size)
+RB_GENERATE_STATIC(vs_chunk_head_tree, vs_chunk, by_head, compare_head)
+RB_GENERATE_STATIC(vs_chunk_tail_tree, vs_chunk, by_tail, compare_tail)
+#undef __unused
 
 bool vs_chunks_init(struct vs_pool *pool)
 {
 	struct vs_chunks *cs = &pool->chunks;
 
-	cs->base = pool->base;
 	TAILQ_INIT(&cs->idle);
 	TAILQ_INIT(&cs->cached);
+	TAILQ_INIT(&cs->stale);
+	RB_INIT(&cs->free);
+	RB_INIT(&cs->heads);
+	RB_INIT(&cs->tails);
+	cs->fineness = 1;
 	cs->at = vs_meta_table((pool->end - pool->base) / VS_GRANULE *
 			       sizeof(*cs->at));
 	return cs->at != NULL;
@@ -23,7 +47,9 @@ bool vs_chunks_init(struct vs_pool *pool)
 
 struct vs_chunk *vs_chunk_at(const struct vs_pool *pool, CUdeviceptr p)
 {
-	return *slot(&pool->chunks, p);
+	struct vs_view *v = vs_view_at(pool, p);
+
+	return v ? v->chunk : NULL;
 }
 
 /* Brings the gauges in line; lock. */
@@ -37,21 +63,68 @@ static void show(struct vs_pool *pool)
 	vs_stat_set(&pool->stats, chunks, cs->count);
 }
 
-static void leave_idle(struct vs_pool *pool, struct vs_chunk *c)
+static void enter(struct vs_pool *pool, struct vs_chunk *c,
+		  enum vs_chunk_place place)
 {
-	TAILQ_REMOVE(&pool->chunks.idle, c, link);
-	c->is_in_list = false;
-	pool->chunks.idle_bytes -= c->size;
+	struct vs_chunks *cs = &pool->chunks;
+
+	c->place = place;
+	c->idle_since = pool->now;
+	RB_INSERT(vs_chunk_size_tree, &cs->free, c);
+	cs->idle_bytes += c->size;
+	if (place == VS_CHUNK_IDLE) {
+		TAILQ_INSERT_TAIL(&cs->idle, c, link);
+	} else {
+		TAILQ_INSERT_TAIL(&cs->cached, c, link);
+		cs->cached_bytes += c->size;
+	}
 }
 
-static void enter_idle(struct vs_pool *pool, struct vs_chunk *c)
+void vs_chunk_hold(struct vs_pool *pool, struct vs_chunk *c)
 {
-	c->idle_since = pool->now;
+	struct vs_chunks *cs = &pool->chunks;
+
+	if (c->place == VS_CHUNK_NOWHERE)
+		return;
+	RB_REMOVE(vs_chunk_size_tree, &cs->free, c);
+	cs->idle_bytes -= c->size;
+	if (c->place == VS_CHUNK_IDLE) {
+		TAILQ_REMOVE(&cs->idle, c, link);
+	} else {
+		TAILQ_REMOVE(&cs->cached, c, link);
+		cs->cached_bytes -= c->size;
+	}
+	c->place = VS_CHUNK_NOWHERE;
+}
+
+static void make_stale(struct vs_pool *pool, struct vs_chunk *c)
+{
+	if (c->is_stale)
+		return;
+	c->is_stale = true;
+	TAILQ_INSERT_TAIL(&pool->chunks.stale, c, stale_link);
+}
+
+void vs_chunk_use(struct vs_pool *pool, struct vs_chunk *c, uint64_t n)
+{
+	if (c->used == 0) {
+		vs_chunk_hold(pool, c);
+		vs_stat_set(&pool->stats, idle, pool->chunks.idle_bytes);
+	}
+	c->used += n;
+	make_stale(pool, c);
+}
+
+void vs_chunk_unuse(struct vs_pool *pool, struct vs_chunk *c, uint64_t n)
+{
+	c->used -= n;
+	make_stale(pool, c);
+	if (c->used > 0)
+		return;
 	c->idle_tag =
 		atomic_load_explicit(&pool->fence.done, memory_order_relaxed);
-	TAILQ_INSERT_TAIL(&pool->chunks.idle, c, link);
-	c->is_in_list = true;
-	pool->chunks.idle_bytes += c->size;
+	enter(pool, c, VS_CHUNK_IDLE);
+	vs_stat_set(&pool->stats, idle, pool->chunks.idle_bytes);
 }
 
 bool vs_chunk_is_quiet(struct vs_pool *pool, const struct vs_chunk *c)
@@ -59,32 +132,16 @@ bool vs_chunk_is_quiet(struct vs_pool *pool, const struct vs_chunk *c)
 	return vs_fence_is_complete(&pool->fence, c->idle_tag);
 }
 
-void vs_chunks_use(struct vs_pool *pool, CUdeviceptr base, uint64_t span)
+struct vs_chunk *vs_chunk_make(struct vs_pool *pool, uint64_t size)
 {
-	CUdeviceptr p = base;
+	struct vs_chunk *c = vs_meta_alloc(sizeof(*c));
 
-	while (p < base + span) {
-		struct vs_chunk *c = vs_chunk_at(pool, p);
-
-		if (c->used++ == 0)
-			leave_idle(pool, c);
-		p = c->at + c->size;
-	}
-	vs_stat_set(&pool->stats, idle, pool->chunks.idle_bytes);
-}
-
-void vs_chunks_unuse(struct vs_pool *pool, CUdeviceptr base, uint64_t span)
-{
-	CUdeviceptr p = base;
-
-	while (p < base + span) {
-		struct vs_chunk *c = vs_chunk_at(pool, p);
-
-		if (--c->used == 0)
-			enter_idle(pool, c);
-		p = c->at + c->size;
-	}
-	vs_stat_set(&pool->stats, idle, pool->chunks.idle_bytes);
+	if (!c)
+		return NULL;
+	TAILQ_INIT(&c->views);
+	c->size = size;
+	c->serial = ++pool->chunks.serial;
+	return c;
 }
 
 void vs_chunk_born(struct vs_pool *pool, struct vs_chunk *c)
@@ -93,56 +150,130 @@ void vs_chunk_born(struct vs_pool *pool, struct vs_chunk *c)
 	pool->chunks.count++;
 	vs_stat_add(&pool->stats, chunks_created, 1);
 	show(pool);
-	(void)c;
 }
 
-void vs_chunk_mapped(struct vs_pool *pool, struct vs_chunk *c, CUdeviceptr at,
-		     unsigned used)
+void vs_chunk_sort(struct vs_pool *pool, struct vs_chunk *c)
 {
-	for (uint64_t o = 0; o < c->size; o += VS_GRANULE)
-		*slot(&pool->chunks, at + o) = c;
-	c->at = at;
-	c->used = used;
-	if (used == 0)
-		enter_idle(pool, c);
+	enum vs_chunk_place place = c->n_on ? VS_CHUNK_IDLE : VS_CHUNK_CACHED;
+
+	if (c->used > 0)
+		place = VS_CHUNK_NOWHERE;
+	make_stale(pool, c);
+	if (c->place == place)
+		return;
+	vs_chunk_hold(pool, c);
+	if (place != VS_CHUNK_NOWHERE)
+		enter(pool, c, place);
 	show(pool);
 }
 
-void vs_chunk_unmapped(struct vs_pool *pool, struct vs_chunk *c)
+static void leave_ends(struct vs_pool *pool, struct vs_chunk *c)
 {
-	if (c->is_in_list)
-		leave_idle(pool, c);
-	for (uint64_t o = 0; o < c->size; o += VS_GRANULE)
-		*slot(&pool->chunks, c->at + o) = NULL;
-	c->at = 0;
-	c->used = 0;
-	show(pool);
-}
-
-void vs_chunk_cache(struct vs_pool *pool, struct vs_chunk *c)
-{
-	TAILQ_INSERT_TAIL(&pool->chunks.cached, c, link);
-	c->is_in_list = true;
-	c->idle_since = pool->now;
-	pool->chunks.cached_bytes += c->size;
-	pool->chunks.idle_bytes += c->size;
-	show(pool);
-}
-
-void vs_chunk_uncache(struct vs_pool *pool, struct vs_chunk *c)
-{
-	TAILQ_REMOVE(&pool->chunks.cached, c, link);
-	c->is_in_list = false;
-	pool->chunks.cached_bytes -= c->size;
-	pool->chunks.idle_bytes -= c->size;
-	show(pool);
+	if (c->head)
+		RB_REMOVE(vs_chunk_head_tree, &pool->chunks.heads, c);
+	if (c->tail)
+		RB_REMOVE(vs_chunk_tail_tree, &pool->chunks.tails, c);
+	c->head = c->tail = 0;
 }
 
 void vs_chunk_died(struct vs_pool *pool, struct vs_chunk *c)
 {
+	leave_ends(pool, c);
+	if (c->is_stale)
+		TAILQ_REMOVE(&pool->chunks.stale, c, stale_link);
 	pool->chunks.held -= c->size;
 	pool->chunks.count--;
 	vs_stat_add(&pool->stats, chunks_released, 1);
 	show(pool);
 	vs_meta_free(c, sizeof(*c));
+}
+
+/* Finds the idle bytes at both ends of a chunk that is used in part. */
+static void find_ends(struct vs_pool *pool, struct vs_chunk *c)
+{
+	struct vs_view *v;
+	struct vs_range *r;
+	CUdeviceptr end;
+
+	leave_ends(pool, c);
+	if (c->used == 0)
+		return;
+	for (v = TAILQ_FIRST(&c->views); !v->is_on; v = TAILQ_NEXT(v, link))
+		;
+	end = v->at + c->size;
+	r = vs_heap_at(vs_heap_of(pool, v->at), v->at);
+	if (r->state == VS_RANGE_IDLE) {
+		c->head = r->base + r->span - v->at;
+		RB_INSERT(vs_chunk_head_tree, &pool->chunks.heads, c);
+	}
+	r = vs_heap_at(vs_heap_of(pool, v->at), end - 1);
+	if (r->state == VS_RANGE_IDLE) {
+		c->tail = end - r->base;
+		RB_INSERT(vs_chunk_tail_tree, &pool->chunks.tails, c);
+	}
+}
+
+void vs_chunks_refresh(struct vs_pool *pool)
+{
+	struct vs_chunk *c;
+
+	while ((c = TAILQ_FIRST(&pool->chunks.stale))) {
+		TAILQ_REMOVE(&pool->chunks.stale, c, stale_link);
+		c->is_stale = false;
+		find_ends(pool, c);
+	}
+}
+
+struct vs_chunk *vs_chunk_free_from(struct vs_pool *pool, uint64_t size)
+{
+	struct vs_chunk wanted = {.size = size};
+
+	return RB_NFIND(vs_chunk_size_tree, &pool->chunks.free, &wanted);
+}
+
+struct vs_chunk *vs_chunk_free_next(struct vs_chunk *c)
+{
+	return RB_NEXT(vs_chunk_size_tree, NULL, c);
+}
+
+struct vs_chunk *vs_chunk_free_last(struct vs_pool *pool)
+{
+	return RB_MAX(vs_chunk_size_tree, &pool->chunks.free);
+}
+
+struct vs_chunk *vs_chunk_free_prev(struct vs_chunk *c)
+{
+	return RB_PREV(vs_chunk_size_tree, NULL, c);
+}
+
+struct vs_chunk *vs_chunk_head_from(struct vs_pool *pool, uint64_t size)
+{
+	struct vs_chunk wanted = {.head = size};
+
+	return RB_NFIND(vs_chunk_head_tree, &pool->chunks.heads, &wanted);
+}
+
+struct vs_chunk *vs_chunk_head_next(struct vs_chunk *c)
+{
+	return RB_NEXT(vs_chunk_head_tree, NULL, c);
+}
+
+struct vs_chunk *vs_chunk_head_last(struct vs_pool *pool)
+{
+	return RB_MAX(vs_chunk_head_tree, &pool->chunks.heads);
+}
+
+struct vs_chunk *vs_chunk_head_prev(struct vs_chunk *c)
+{
+	return RB_PREV(vs_chunk_head_tree, NULL, c);
+}
+
+struct vs_chunk *vs_chunk_tail_last(struct vs_pool *pool)
+{
+	return RB_MAX(vs_chunk_tail_tree, &pool->chunks.tails);
+}
+
+struct vs_chunk *vs_chunk_tail_prev(struct vs_chunk *c)
+{
+	return RB_PREV(vs_chunk_tail_tree, NULL, c);
 }

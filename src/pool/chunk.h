@@ -1,44 +1,71 @@
 /* SPDX-License-Identifier: MIT
  *
- * chunk: physical memory. A chunk is one handle, mapped whole at one place or
- * (cached) nowhere. All fields are guarded by the pool's lock; which chunk is
- * mapped where changes only under the pool's grow lock.
+ * chunk: physical memory. A chunk is one handle, mapped whole at some places
+ * (pool/view) or (cached) nowhere. All fields are guarded by the pool's lock;
+ * what is mapped where changes only under the pool's grow lock.
  *
- * A chunk is idle when no live, pending or busy range touches it: then it may
- * be moved, or released.
+ * A chunk is idle when no live, pending or busy range touches it, at whatever
+ * address: then it may be mapped elsewhere, or released. One that is used in
+ * part may lend the idle bytes at its start or end to a block that begins or
+ * ends in it.
  */
 #ifndef VS_POOL_CHUNK_H
 #define VS_POOL_CHUNK_H
 
 #include <bsd/sys/queue.h>
+#include <bsd/sys/tree.h>
 #include <cuda.h>
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "pool/view.h"
+
 struct vs_pool;
 
+/* Where a chunk is listed. */
+enum vs_chunk_place {
+	VS_CHUNK_NOWHERE, /* in use, or in a plan */
+	VS_CHUNK_IDLE,
+	VS_CHUNK_CACHED,
+};
+
 struct vs_chunk {
-	TAILQ_ENTRY(vs_chunk) link; /* in idle or cached; or in a plan */
-	CUmemGenericAllocationHandle handle;
-	CUdeviceptr at;	     /* where it is mapped; 0: nowhere */
+	TAILQ_ENTRY(vs_chunk) link;	     /* in idle or cached */
+	RB_ENTRY(vs_chunk) by_size;	     /* while in one of them */
+	RB_ENTRY(vs_chunk) by_head, by_tail; /* while head, tail are not 0 */
+	TAILQ_ENTRY(vs_chunk) stale_link;
+	struct vs_view_list views;
+	CUmemGenericAllocationHandle handle; /* 0: yet to be created */
+	uint64_t serial;		     /* in the order of their making */
 	uint64_t size;	     /* bytes, a multiple of VS_GRANULE */
 	uint64_t idle_since; /* clock, ns; meaningful while idle or cached */
 	uint64_t idle_tag;   /* the work of this epoch may still touch it */
-	unsigned used;	     /* ranges over it that are not idle */
-	bool is_in_list;
+	uint64_t used;	     /* bytes of ranges that are not idle */
+	uint64_t head, tail; /* idle bytes at its ends, if used in part */
+	unsigned n_on;	     /* of its views */
+	enum vs_chunk_place place;
+	bool is_stale; /* head and tail are out of date */
 };
 
 TAILQ_HEAD(vs_chunk_list, vs_chunk);
+RB_HEAD(vs_chunk_size_tree, vs_chunk);
+RB_HEAD(vs_chunk_head_tree, vs_chunk);
+RB_HEAD(vs_chunk_tail_tree, vs_chunk);
 
 struct vs_chunks {
-	CUdeviceptr base;	   /* of the arena; constant */
-	struct vs_chunk **at;	   /* by granule of the arena: what is mapped */
+	struct vs_view **at;	   /* by granule of the arena: what is mapped */
 	struct vs_chunk_list idle; /* mapped, longest idle first */
-	struct vs_chunk_list cached; /* mapped nowhere, longest first */
-	uint64_t held;		     /* bytes of all chunks */
-	uint64_t idle_bytes;	     /* of both lists */
-	uint64_t cached_bytes;	     /* of `cached` */
+	struct vs_chunk_list cached;	/* mapped nowhere, longest first */
+	struct vs_chunk_size_tree free; /* those of both lists */
+	struct vs_chunk_head_tree heads;
+	struct vs_chunk_tail_tree tails;
+	struct vs_chunk_list stale;
+	uint64_t held;	       /* bytes of all chunks */
+	uint64_t idle_bytes;   /* of both lists, each chunk once */
+	uint64_t cached_bytes; /* of `cached` */
 	uint64_t count;
+	uint64_t serial, touches, regions; /* the last ones given */
+	unsigned fineness; /* chunks are made smaller by this factor */
 };
 
 /* False without host memory. */
@@ -47,22 +74,38 @@ bool vs_chunks_init(struct vs_pool *pool);
 /* The chunk mapped over `p`, or NULL. Lock. */
 struct vs_chunk *vs_chunk_at(const struct vs_pool *pool, CUdeviceptr p);
 
-/* A range that is not idle now covers (covers no more) these bytes. Lock. */
-void vs_chunks_use(struct vs_pool *pool, CUdeviceptr base, uint64_t span);
-void vs_chunks_unuse(struct vs_pool *pool, CUdeviceptr base, uint64_t span);
+/* For pool/view: so many more (fewer) bytes are in use. Lock. */
+void vs_chunk_use(struct vs_pool *pool, struct vs_chunk *c, uint64_t n);
+void vs_chunk_unuse(struct vs_pool *pool, struct vs_chunk *c, uint64_t n);
 
 /* Nothing on the GPU can touch an idle chunk: it may be unmapped. Lock. */
 bool vs_chunk_is_quiet(struct vs_pool *pool, const struct vs_chunk *c);
 
-/* Bookkeeping around the driver's calls; lock. */
+/* A struct for a chunk to be created; NULL without host memory. */
+struct vs_chunk *vs_chunk_make(struct vs_pool *pool, uint64_t size);
+/* It was created. Lock. */
 void vs_chunk_born(struct vs_pool *pool, struct vs_chunk *c);
-void vs_chunk_mapped(struct vs_pool *pool, struct vs_chunk *c, CUdeviceptr at,
-		     unsigned used);
-void vs_chunk_unmapped(struct vs_pool *pool, struct vs_chunk *c);
-/* Puts an unmapped chunk among the cached; takes it out again. */
-void vs_chunk_cache(struct vs_pool *pool, struct vs_chunk *c);
-void vs_chunk_uncache(struct vs_pool *pool, struct vs_chunk *c);
-/* The chunk (unmapped, in no list) was released: frees the struct. */
+/* Puts a chunk where it belongs: idle, cached, or in use. Lock. */
+void vs_chunk_sort(struct vs_pool *pool, struct vs_chunk *c);
+/* Takes an idle or cached chunk out of its list, for a plan. Lock. */
+void vs_chunk_hold(struct vs_pool *pool, struct vs_chunk *c);
+/* The chunk (in no list, no views) was released: frees the struct. Lock. */
 void vs_chunk_died(struct vs_pool *pool, struct vs_chunk *c);
+
+/* Idle or cached: the smallest of at least `size` bytes; next larger. Lock. */
+struct vs_chunk *vs_chunk_free_from(struct vs_pool *pool, uint64_t size);
+struct vs_chunk *vs_chunk_free_next(struct vs_chunk *c);
+/* The largest, the next smaller. */
+struct vs_chunk *vs_chunk_free_last(struct vs_pool *pool);
+struct vs_chunk *vs_chunk_free_prev(struct vs_chunk *c);
+
+/* Brings heads and tails up to date, of which the following tell. Lock. */
+void vs_chunks_refresh(struct vs_pool *pool);
+struct vs_chunk *vs_chunk_head_from(struct vs_pool *pool, uint64_t size);
+struct vs_chunk *vs_chunk_head_next(struct vs_chunk *c);
+struct vs_chunk *vs_chunk_head_last(struct vs_pool *pool);
+struct vs_chunk *vs_chunk_head_prev(struct vs_chunk *c);
+struct vs_chunk *vs_chunk_tail_last(struct vs_pool *pool);
+struct vs_chunk *vs_chunk_tail_prev(struct vs_chunk *c);
 
 #endif

@@ -2,9 +2,17 @@
  *
  * heap: a stretch of the arena as ranges that lie side by side without gaps.
  * Idle ranges are wholly mapped, holes not at all; both are kept by size, and
- * neighbours of the same kind are merged (in contiguous mode idle ones only
- * within a chunk). Everything here is guarded by the pool's lock; no driver
- * call is made here.
+ * neighbours of the same kind are merged (idle ones only within a region, see
+ * pool/view; in contiguous mode only within a view). Everything here is guarded
+ * by the pool's lock; no driver call is made here.
+ *
+ * Note [One byte, several addresses]: a chunk may be mapped at several places
+ * (views). Each byte of it is either idle at all of them, or belongs to one
+ * range that is live, pending or busy at one of them, and lies in a shadow at
+ * all others. So whatever idle range is handed out, none of its bytes can be
+ * had at any other address. A shadow is as long as the part of the range that
+ * lies in the chunk, and shadows never merge: when the range is given back,
+ * its shadows are found by their address and turn idle as they are.
  */
 #ifndef VS_POOL_HEAP_H
 #define VS_POOL_HEAP_H
@@ -28,12 +36,14 @@ enum vs_range_state {
 	VS_RANGE_LIVE,	  /* the program's, or a slab */
 	VS_RANGE_PENDING, /* freed, tag not yet done */
 	VS_RANGE_BUSY,	  /* in the hands of the thread that holds grow */
+	VS_RANGE_SHADOW,  /* mapped, in use at another address */
 };
 
 struct vs_range {
-	RB_ENTRY(vs_range) by_size;   /* while hole or idle */
-	struct vs_range *prev, *next; /* by address */
-	TAILQ_ENTRY(vs_range) link;   /* while pending, or in a plan */
+	RB_ENTRY(vs_range) by_size; /* while hole or idle */
+	RB_ENTRY(vs_range) by_base;
+	struct vs_range *prev, *next; /* by address; next: or in the stock */
+	TAILQ_ENTRY(vs_range) link;   /* while pending */
 	CUdeviceptr base;
 	uint64_t span; /* bytes, a multiple of VS_RANGE_ALIGN */
 	enum vs_range_state state;
@@ -49,18 +59,28 @@ struct vs_range {
 	uint64_t tag; /* epoch of the free */
 };
 
-RB_HEAD(vs_range_tree, vs_range);
+RB_HEAD(vs_size_tree, vs_range);
+RB_HEAD(vs_base_tree, vs_range);
 TAILQ_HEAD(vs_range_list, vs_range);
 
 struct vs_heap {
 	CUdeviceptr base, end; /* constant */
 	struct vs_range *first, *last;
-	struct vs_range_tree idle, holes;
-	uint64_t idle_bytes;
+	struct vs_size_tree idle, holes;
+	struct vs_base_tree ranges; /* all of them */
+};
+
+/* Structs for ranges to come, so that a change cannot fail half-way. */
+struct vs_stock {
+	struct vs_range *first;
+	unsigned n;
 };
 
 /* One hole over [base, end). False without host memory. */
-bool vs_heap_init(struct vs_heap *h, CUdeviceptr base, CUdeviceptr end);
+bool vs_heap_init(struct vs_pool *pool, struct vs_heap *h, CUdeviceptr base,
+		  CUdeviceptr end);
+/* Sees to it that the next n cuts cannot fail. False without host memory. */
+bool vs_heap_stock(struct vs_pool *pool, unsigned n);
 
 /*
  * Best fit: a live range of `span` bytes out of an idle one, lowest address
@@ -68,31 +88,48 @@ bool vs_heap_init(struct vs_heap *h, CUdeviceptr base, CUdeviceptr end);
  */
 struct vs_range *vs_heap_take(struct vs_pool *pool, struct vs_heap *h,
 			      uint64_t span);
-/* A range that is not idle becomes idle and merges. May free `r`. */
+/*
+ * The same at a given place, all of which must be idle: a range of the state
+ * given (live or busy). NULL without host memory (nothing changed).
+ */
+struct vs_range *vs_heap_take_at(struct vs_pool *pool, struct vs_heap *h,
+				 CUdeviceptr base, uint64_t span,
+				 enum vs_range_state state);
+/* A range that is in use becomes idle and merges. May free `r`. */
 void vs_heap_give(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r);
 
 /*
- * Makes [base, base + span), which lies within one range that is idle or a
- * hole, a busy range of its own. NULL without host memory (nothing changed).
+ * Makes [base, base + span), which lies within one hole, a busy range of its
+ * own. NULL without host memory (nothing changed).
  */
+struct vs_range *vs_heap_claim(struct vs_pool *pool, struct vs_heap *h,
+			       struct vs_range *r, CUdeviceptr base,
+			       uint64_t span);
+/* A busy range with nothing mapped in it becomes a hole and merges. */
+void vs_heap_hollow(struct vs_pool *pool, struct vs_heap *h,
+		    struct vs_range *r);
+
+/* For pool/view; the ranges in their hands are in no tree by size. */
+/* Cuts [base, base + span) out of one range that is idle or a hole. */
 struct vs_range *vs_heap_carve(struct vs_pool *pool, struct vs_heap *h,
 			       struct vs_range *r, CUdeviceptr base,
 			       uint64_t span);
-/* Merges a busy range with the busy one right of it; returns the former. */
-struct vs_range *vs_heap_join(struct vs_heap *h, struct vs_range *left);
-/* Cuts a busy or live range in two; the right one is returned. */
-struct vs_range *vs_heap_cut(struct vs_heap *h, struct vs_range *r,
-			     uint64_t span);
-/* A busy range with no chunk in it becomes a hole and merges. */
-void vs_heap_hollow(struct vs_heap *h, struct vs_range *r);
+/* Cuts in two; returns the right one. Takes from the stock. */
+struct vs_range *vs_heap_cut(struct vs_pool *pool, struct vs_heap *h,
+			     struct vs_range *r, uint64_t span);
+/* Merges a range with the one right of it. */
+void vs_heap_join(struct vs_pool *pool, struct vs_heap *h,
+		  struct vs_range *left);
+/* Turns a range into an idle one or a hole, and merges it. */
+void vs_heap_settle(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r,
+		    enum vs_range_state state);
 
+/* The range that `p` lies in. */
+struct vs_range *vs_heap_at(struct vs_heap *h, CUdeviceptr p);
 /* Smallest hole of at least `span` bytes, or NULL. */
 struct vs_range *vs_heap_hole(struct vs_heap *h, uint64_t span);
-/* Largest idle range, and the next smaller one; NULL at the end. */
-struct vs_range *vs_heap_largest(struct vs_heap *h);
+/* Largest idle range below `span` bytes, and the next smaller one; or NULL. */
+struct vs_range *vs_heap_below(struct vs_heap *h, uint64_t span);
 struct vs_range *vs_heap_smaller(struct vs_heap *h, struct vs_range *r);
-/* The idle range that holds all of [base, base + span), or NULL. */
-struct vs_range *vs_heap_idle_over(struct vs_heap *h, CUdeviceptr base,
-				   uint64_t span);
 
 #endif

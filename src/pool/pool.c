@@ -134,11 +134,11 @@ static bool lay_out(struct vs_pool *pool)
 	pool->slab_at = vs_meta_table(sixteenth / VS_SLAB_PAGE *
 				      sizeof(*pool->slab_at));
 	return pool->slab_at && vs_chunks_init(pool) && vs_owner_init(pool) &&
-	       vs_heap_init(&pool->heap[VS_HEAP_SLABS], pool->base,
+	       vs_heap_init(pool, &pool->heap[VS_HEAP_SLABS], pool->base,
 			    slabs_end) &&
-	       vs_heap_init(&pool->heap[VS_HEAP_MIDDLE], slabs_end,
+	       vs_heap_init(pool, &pool->heap[VS_HEAP_MIDDLE], slabs_end,
 			    middle_end) &&
-	       vs_heap_init(&pool->heap[VS_HEAP_LARGE], middle_end, pool->end);
+	       vs_heap_init(pool, &pool->heap[VS_HEAP_LARGE], middle_end, pool->end);
 }
 
 static void read_knobs(struct vs_pool *pool)

@@ -12,6 +12,8 @@
 #define MS ((uint64_t)1000000)
 /* How long a wait that only saves memory may take; Note [Patience]. */
 #define THRIFT_PATIENCE (100 * MS)
+/* How often a hit looks at the markers at most. */
+#define GLANCE_NS ((uint64_t)20000)
 /* How long a wait may take when the alternative is out of memory. */
 #define NEED_PATIENCE (30000 * MS)
 /* Ranges below this are kept apart, in chunks of their own size. */
@@ -85,6 +87,26 @@ static void mark(struct vs_pool *pool)
 		vs_stat_add(&pool->stats, deferred, 1);
 }
 
+/*
+ * Looks at the markers now and then even while something fits: what is idle
+ * again in time lies in larger pieces, and a better fit is found (HACKING.md).
+ */
+static void glance(struct vs_pool *pool)
+{
+	struct vs_fence *f = &pool->fence;
+	uint64_t now;
+
+	if (TAILQ_EMPTY(&pool->pending) ||
+	    atomic_load_explicit(&f->head, memory_order_relaxed) ==
+		    atomic_load_explicit(&f->tail, memory_order_relaxed))
+		return;
+	now = vs_vmm_clock();
+	if (now - pool->looked < GLANCE_NS)
+		return;
+	pool->looked = now;
+	vs_fence_poll(f);
+}
+
 /* A fit among what is idle, or becomes so by looking at the markers. Lock. */
 static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 			     uint64_t span)
@@ -92,6 +114,7 @@ static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 	struct vs_heap *h = &pool->heap[kind];
 	struct vs_range *r;
 
+	glance(pool);
 	vs_range_harvest(pool);
 	r = vs_heap_take(pool, h, span);
 	if (r || TAILQ_EMPTY(&pool->pending))
@@ -221,7 +244,7 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		if (!wait_for_pending(pool))
 			break;
 	}
-	grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r);
+	grow_once(pool, kind, span, VS_GROW_BEYOND, range_out, &r);
 	return r;
 }
 
@@ -376,7 +399,7 @@ CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
 	pool->unmarked_bytes += r->span;
 	show_pending(pool);
 	/* several markers in flight, so that a wait is for little work only */
-	quantum = vs_stat_get(&pool->stats, live_high) / 128;
+	quantum = vs_stat_get(&pool->stats, live_high) / 64;
 	if (pool->unmarked_bytes > quantum && quantum > VS_SMALL_MAX)
 		mark(pool);
 	pthread_mutex_unlock(&pool->lock);

@@ -22,13 +22,13 @@ struct piece {
 /* The piece at an address; false if nothing is mapped there. Lock. */
 static bool piece_at(struct vs_pool *pool, CUdeviceptr p, struct piece *out)
 {
-	struct vs_chunk *c = vs_chunk_at(pool, p);
+	struct vs_view *v = vs_view_at(pool, p);
 
-	if (!c)
+	if (!v)
 		return false;
-	out->handle = c->handle;
-	out->size = c->size;
-	out->offset = p - c->at;
+	out->handle = v->chunk->handle;
+	out->size = v->chunk->size;
+	out->offset = p - v->at;
 	return true;
 }
 

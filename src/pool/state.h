@@ -49,9 +49,11 @@ struct vs_pool {
 
 	struct vs_heap heap[VS_N_HEAPS];
 	struct vs_chunks chunks;
+	struct vs_stock stock;		  /* of pool/heap */
 	struct vs_owner_page *owner;	  /* by 1 MiB of the arena; atomics */
 	struct vs_range_list pending;	  /* oldest first, by tag */
 	uint64_t pending_bytes;		  /* of that list */
+	uint64_t looked;		  /* at the markers, for a hit; clock */
 	uint64_t now;			  /* clock, ns, as of the last tick */
 	uint64_t seen_calls, quiet_since; /* decay's; count, clock */
 	unsigned n_quiet_looks;		  /* decay's, since quiet_since */

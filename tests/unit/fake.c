@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "fake.h"
 
+#include <bsd/sys/tree.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,22 +14,33 @@
 struct fake fake;
 
 struct handle {
-	struct handle *next;
+	uint64_t id; /* in the order of their making */
 	uint64_t size;
 	unsigned mapped;
 	int is_released;
 };
 
 struct mapping {
-	struct mapping *next;
+	RB_ENTRY(mapping) entry;
 	CUdeviceptr at;
 	struct handle *handle;
 	int has_access;
 };
 
-enum { BUCKETS = 4096 };
-static struct mapping *mappings[BUCKETS]; /* by address */
+static int compare(const struct mapping *a, const struct mapping *b)
+{
+	return a->at < b->at ? -1 : a->at > b->at;
+}
+
+RB_HEAD(mappings, mapping);
+/* tree.h marks its functions by a name that glibc leaves to struct members */
+#define __unused __attribute__((unused))
+RB_GENERATE_STATIC(mappings, mapping, entry, compare)
+#undef __unused
+
+static struct mappings mappings = RB_INITIALIZER(&mappings);
 static CUdeviceptr next_va = (CUdeviceptr)1 << 40;
+static uint64_t next_id;
 
 static void broken(const char *rule)
 {
@@ -64,31 +76,66 @@ static void spend(double us)
 	fake.now += (uint64_t)(us * 1000);
 }
 
-static struct mapping **slot(CUdeviceptr at)
+/* The mapping that begins at an address. */
+static struct mapping *begins_at(CUdeviceptr at)
 {
-	struct mapping **m = &mappings[at / GRANULE % BUCKETS];
+	struct mapping wanted = {.at = at};
 
-	while (*m && (*m)->at != at)
-		m = &(*m)->next;
-	return m;
+	return RB_FIND(mappings, &mappings, &wanted);
+}
+
+/* The first mapping that ends behind `p`. */
+static struct mapping *first_behind(CUdeviceptr p)
+{
+	struct mapping *m = RB_ROOT(&mappings), *found = NULL;
+
+	while (m) {
+		if (p < m->at + m->handle->size) {
+			found = m;
+			m = RB_LEFT(m, entry);
+		} else {
+			m = RB_RIGHT(m, entry);
+		}
+	}
+	return found;
 }
 
 CUdeviceptr fake_mapping(CUdeviceptr p)
 {
-	for (CUdeviceptr at = p & ~(GRANULE - 1); at + 4096 * GRANULE > p;
-	     at -= GRANULE) {
-		struct mapping *m = *slot(at);
+	struct mapping *m = first_behind(p);
 
-		if (m)
-			return p < at + m->handle->size ? at : 0;
-	}
-	return 0;
+	return m && m->at <= p ? m->at : 0;
+}
+
+int fake_piece(CUdeviceptr p, struct fake_piece *out)
+{
+	struct mapping *m = first_behind(p);
+
+	if (!m || m->at > p || !m->has_access)
+		return 0;
+	out->handle = m->handle->id;
+	out->handle_size = m->handle->size;
+	out->offset = p - m->at;
+	out->size = m->handle->size - out->offset;
+	return 1;
+}
+
+static void forget_handle(struct handle *h)
+{
+	if (!h->is_released || h->mapped)
+		return;
+	fake.held -= h->size;
+	if (fake.on_gone)
+		fake.on_gone(h->id);
+	free(h);
 }
 
 static CUresult fake_reserve(CUdeviceptr *p, size_t size, size_t alignment,
 			     CUdeviceptr hint, unsigned long long flags)
 {
 	(void)alignment, (void)hint, (void)flags;
+	if (size > fake.space)
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	*p = next_va;
 	next_va += size;
 	return CUDA_SUCCESS;
@@ -114,6 +161,7 @@ static CUresult fake_create(CUmemGenericAllocationHandle *out, size_t size,
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	h = calloc(1, sizeof(*h));
 	h->size = size;
+	h->id = ++next_id;
 	*out = (CUmemGenericAllocationHandle)(uintptr_t)h;
 	fake.held += size;
 	if (fake.held > fake.held_high)
@@ -124,20 +172,20 @@ static CUresult fake_create(CUmemGenericAllocationHandle *out, size_t size,
 	return CUDA_SUCCESS;
 }
 
+/* The memory goes when its last mapping goes. */
 static CUresult fake_release(CUmemGenericAllocationHandle handle)
 {
 	struct handle *h = (struct handle *)(uintptr_t)handle;
 
 	if (h->is_released)
 		broken("cuMemRelease twice");
-	if (h->mapped)
-		broken("cuMemRelease of a mapped handle");
+	if (fails(&fake.fail_release))
+		return CUDA_ERROR_UNKNOWN;
 	h->is_released = 1;
-	fake.held -= h->size;
 	fake.releases++;
 	fake.handles--;
 	spend(9 + 0.25 * (double)h->size / (1 << 20));
-	free(h);
+	forget_handle(h);
 	return CUDA_SUCCESS;
 }
 
@@ -146,21 +194,23 @@ static CUresult fake_map(CUdeviceptr at, size_t size, size_t offset,
 			 unsigned long long flags)
 {
 	struct handle *h = (struct handle *)(uintptr_t)handle;
-	struct mapping *m, **s = slot(at);
+	struct mapping *m = first_behind(at);
 
 	(void)flags;
+	if (h->is_released)
+		broken("cuMemMap of a released handle");
 	if (offset || size != h->size)
 		broken("cuMemMap of a part of a handle");
 	if (at % GRANULE)
 		broken("cuMemMap at an address that is not granular");
-	if (*s)
+	if (m && m->at < at + size)
 		broken("cuMemMap over a mapping");
 	if (fails(&fake.fail_map))
 		return CUDA_ERROR_UNKNOWN;
 	m = calloc(1, sizeof(*m));
 	m->at = at;
 	m->handle = h;
-	*s = m;
+	RB_INSERT(mappings, &mappings, m);
 	h->mapped++;
 	fake.maps++;
 	fake.mappings++;
@@ -175,42 +225,52 @@ static CUresult fake_unmap(CUdeviceptr at, size_t size)
 
 	if (fails(&fake.fail_unmap))
 		return CUDA_ERROR_UNKNOWN;
+	if (fake.on_unmap)
+		fake.on_unmap(at, size);
 	while (at < end) {
-		struct mapping **s = slot(at), *m = *s;
+		struct mapping *m = begins_at(at);
+		struct handle *h;
 
 		if (!m)
 			broken("cuMemUnmap of what is not a whole mapping");
-		at += m->handle->size;
-		m->handle->mapped--;
-		spend(cost_at(us, m->handle->size));
-		*s = m->next;
+		h = m->handle;
+		at += h->size;
+		h->mapped--;
+		spend(cost_at(us, h->size));
+		RB_REMOVE(mappings, &mappings, m);
 		free(m);
 		fake.unmaps++;
 		fake.mappings--;
+		forget_handle(h);
 	}
 	if (at != end)
 		broken("cuMemUnmap of a part of a mapping");
 	return CUDA_SUCCESS;
 }
 
+/* A handle that is mapped already costs twice as much to reach. */
 static CUresult fake_access(CUdeviceptr at, size_t size,
 			    const CUmemAccessDesc *access, size_t n)
 {
-	static const double us[] = {17, 18, 19, 45, 122, 381};
+	static const double first_us[] = {17, 18, 19, 45, 122, 381};
+	static const double again_us[] = {34, 34, 36, 62, 139, 398};
 	CUdeviceptr end = at + size;
 
 	(void)access, (void)n;
 	if (fails(&fake.fail_access))
 		return CUDA_ERROR_UNKNOWN;
 	while (at < end) {
-		struct mapping *m = *slot(at);
+		struct mapping *m = begins_at(at);
 
 		if (!m)
 			broken("cuMemSetAccess over a hole");
 		m->has_access = 1;
 		at += m->handle->size;
-		spend(cost_at(us, m->handle->size));
+		spend(cost_at(m->handle->mapped > 1 ? again_us : first_us,
+			      m->handle->size));
 	}
+	if (at != end)
+		broken("cuMemSetAccess of a part of a mapping");
 	fake.accesses++;
 	return CUDA_SUCCESS;
 }
@@ -338,10 +398,19 @@ static void fake_pause(unsigned round)
 void fake_install(uint64_t memory)
 {
 	struct vs_real real;
+	struct mapping *m;
 
+	/* what another driver had mapped is forgotten */
+	while ((m = RB_ROOT(&mappings))) {
+		RB_REMOVE(mappings, &mappings, m);
+		if (--m->handle->mapped == 0)
+			free(m->handle);
+		free(m);
+	}
 	memset(&real, 0, sizeof(real));
 	memset(&fake, 0, sizeof(fake));
 	fake.memory = memory;
+	fake.space = (uint64_t)64 << 40;
 	fake.current = FAKE_CTX;
 	fake.now = 1000000000;
 	real.cuMemAddressReserve = fake_reserve;

@@ -20,6 +20,7 @@ struct fake {
 	uint64_t now;	 /* ns */
 	uint64_t lag_ns; /* from a marker's record to its completion */
 	uint64_t memory; /* bytes of the device */
+	uint64_t space;	 /* the largest reservation there can be */
 	double cost_us;	 /* of all memory calls so far */
 	/* books */
 	uint64_t held, held_high;
@@ -27,6 +28,10 @@ struct fake {
 	unsigned long records, queries, natives, handles, mappings;
 	/* the n-th coming call of this kind fails; 0: never */
 	unsigned fail_create, fail_map, fail_access, fail_unmap, fail_record;
+	unsigned fail_release;
+	/* called before an unmap, and when a handle's memory is gone */
+	void (*on_unmap)(CUdeviceptr at, uint64_t size);
+	void (*on_gone)(uint64_t handle);
 	CUcontext current;
 	int captures; /* a record while > 0 ends the program */
 };
@@ -35,6 +40,14 @@ extern struct fake fake;
 
 /* Makes the fake the driver of this process, with `memory` bytes. */
 void fake_install(uint64_t memory);
+/* A part of a handle that can be reached at an address. */
+struct fake_piece {
+	uint64_t handle, handle_size; /* a number that no other ever has */
+	uint64_t offset, size;	      /* up to the end of the handle */
+};
+
+/* What lies at `p`; 0 if nothing does, or without access. */
+int fake_piece(CUdeviceptr p, struct fake_piece *out);
 /* Base of the mapping over `p`; 0: none. */
 CUdeviceptr fake_mapping(CUdeviceptr p);
 

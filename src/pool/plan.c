@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/plan.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/meta.h"
+#include "pool/stitch.h"
+
+/*
+ * Chunk sizes by heap: a share of the memory held, and the most. Small blocks
+ * must not keep large chunks from being idle, so their heaps have small ones.
+ */
+static const struct {
+	unsigned share;
+	uint64_t most;
+} chunk_rule[VS_N_HEAPS] = {
+	[VS_HEAP_LARGE] = {64, (uint64_t)256 << 20},
+	[VS_HEAP_MIDDLE] = {256, (uint64_t)32 << 20},
+	[VS_HEAP_SLABS] = {512, (uint64_t)16 << 20},
+};
+
+enum {
+	BASES_TRIED = 256, /* idle ranges looked at to extend */
+	SLACK_PERCENT = 3, /* held beyond the high-water mark of live bytes */
+	TOO_MUCH_PERCENT = 6, /* held so: the chunks are too large */
+	FINEST = 2,
+	USUAL_TIMES = 4, /* a larger request gets several chunks */
+};
+/* More handles or fewer cost more than the driver's own 16 and 64 GiB. */
+#define HUGE_CHUNK ((uint64_t)8 << 30)
+
+static uint64_t round_up(uint64_t n, uint64_t unit)
+{
+	return (n + unit - 1) / unit * unit;
+}
+
+static uint64_t high_water(struct vs_pool *pool)
+{
+	return vs_stat_get(&pool->stats, live_high);
+}
+
+/* Bytes that may still be created within what the program needs. */
+static uint64_t allowance(struct vs_pool *pool)
+{
+	uint64_t high = high_water(pool), held = pool->chunks.held;
+	uint64_t slack = high / 100 * SLACK_PERCENT;
+	uint64_t budget = high + (slack < VS_FLOOR ? VS_FLOOR : slack);
+
+	if (budget > pool->memory_limit)
+		budget = pool->memory_limit;
+	return budget > held ? budget - held : 0;
+}
+
+/* Size of the chunks a heap is extended by, when a request needs less. */
+static uint64_t usual_size(struct vs_pool *pool, enum vs_heap_kind kind)
+{
+	uint64_t high = high_water(pool), held = pool->chunks.held;
+	uint64_t share = (high > held ? high : held) / chunk_rule[kind].share;
+	uint64_t size = VS_GRANULE;
+
+	if (pool->chunk_size)
+		return pool->chunk_size;
+	while (size * 2 <= share && size < chunk_rule[kind].most)
+		size *= 2;
+	size /= pool->chunks.fineness;
+	return size < VS_GRANULE ? VS_GRANULE : size;
+}
+
+uint64_t vs_plan_cap(struct vs_pool *pool, enum vs_heap_kind kind)
+{
+	return kind == VS_HEAP_LARGE || pool->chunk_size
+		       ? UINT64_MAX
+		       : 2 * usual_size(pool, kind);
+}
+
+uint64_t vs_plan_excess(struct vs_pool *pool, enum vs_heap_kind kind,
+			uint64_t span, uint64_t *above_out)
+{
+	uint64_t need = round_up(span, VS_GRANULE), room = allowance(pool);
+
+	*above_out = vs_plan_cap(pool, kind);
+	return need > room ? need - room : 0;
+}
+
+struct vs_step *vs_plan_step(struct vs_plan *plan, struct vs_chunk *c)
+{
+	struct vs_step *step = vs_meta_alloc(sizeof(*step));
+	struct vs_view *v = vs_meta_alloc(sizeof(*v));
+
+	if (!step || !v) {
+		vs_meta_free(step, sizeof(*step));
+		vs_meta_free(v, sizeof(*v));
+		return NULL;
+	}
+	v->chunk = c;
+	step->view = v;
+	TAILQ_INSERT_TAIL(&plan->steps, step, link);
+	plan->filled += c->size;
+	return step;
+}
+
+/* A chunk yet to be created. */
+static bool add_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t size)
+{
+	struct vs_chunk *c = vs_chunk_make(pool, size);
+
+	if (!c)
+		return false;
+	if (!vs_plan_step(plan, c)) {
+		vs_meta_free(c, sizeof(*c));
+		return false;
+	}
+	return true;
+}
+
+/* The largest chunk for a request of so many bytes. */
+static uint64_t largest_for(struct vs_pool *pool, uint64_t bytes,
+			    uint64_t usual)
+{
+	if (pool->is_contiguous)
+		return UINT64_MAX;
+	if (pool->chunk_size)
+		return usual;
+	/* much of all memory at once is to cost what the driver costs */
+	if (bytes >= high_water(pool) / 4)
+		return HUGE_CHUNK;
+	return USUAL_TIMES * usual;
+}
+
+/* What to create when a request needs less than the usual. */
+static uint64_t size_for(struct vs_pool *pool, uint64_t bytes, uint64_t usual)
+{
+	uint64_t room = allowance(pool) / VS_GRANULE * VS_GRANULE;
+
+	if (usual <= room)
+		return usual;
+	return room > bytes ? room : bytes;
+}
+
+bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
+		 bool is_exact)
+{
+	uint64_t usual = usual_size(pool, plan->kind), most, n, size;
+
+	bytes = round_up(bytes, VS_GRANULE);
+	most = largest_for(pool, bytes, usual);
+	n = bytes / most + (bytes % most > 0);
+	size = round_up((bytes + n - 1) / n, VS_GRANULE);
+	if (size < usual)
+		size = pool->chunk_size ? usual
+		       : is_exact	? size
+					: size_for(pool, size, usual);
+	for (; n > 0; n--) {
+		if (!add_new(pool, plan, size))
+			return false;
+	}
+	return true;
+}
+
+void vs_plan_refine(struct vs_pool *pool, uint64_t bytes)
+{
+	uint64_t high = high_water(pool);
+
+	if (high / 100 * SLACK_PERCENT > VS_FLOOR &&
+	    pool->chunks.fineness < FINEST &&
+	    pool->chunks.held + bytes > high / 100 * (100 + TOO_MUCH_PERCENT))
+		pool->chunks.fineness *= 2;
+}
+
+/* Chunks left over from a growth that failed, if they are not too large. */
+static bool add_cached(struct vs_pool *pool, struct vs_plan *plan)
+{
+	uint64_t most = usual_size(pool, plan->kind);
+	struct vs_chunk *c, *next;
+
+	for (c = TAILQ_FIRST(&pool->chunks.cached);
+	     c && plan->filled < plan->left; c = next) {
+		next = TAILQ_NEXT(c, link);
+		if (c->size > most && c->size > plan->left - plan->filled)
+			continue;
+		if (!TAILQ_EMPTY(&c->views) ||
+		    (pool->is_contiguous && c->size < plan->left))
+			continue;
+		if (!vs_plan_step(plan, c))
+			return false;
+		vs_chunk_hold(pool, c);
+	}
+	return true;
+}
+
+/* The largest idle range, too small, that can be extended. */
+static struct vs_range *find_base(struct vs_pool *pool, struct vs_heap *h,
+				  uint64_t span)
+{
+	struct vs_range *r;
+
+	if (pool->is_contiguous)
+		return NULL;
+	r = vs_heap_below(h, span);
+	for (int i = 0; r && i < BASES_TRIED; i++) {
+		if (r->next && r->next->state == VS_RANGE_HOLE &&
+		    r->next->span >= span)
+			return r;
+		r = vs_heap_smaller(h, r);
+	}
+	return NULL;
+}
+
+/* Makes room for a region of its own, with room to extend the one before. */
+static struct vs_range *fresh_place(struct vs_pool *pool, struct vs_plan *plan)
+{
+	struct vs_heap *h = plan->heap;
+	uint64_t gap = (h->end - h->base) / 2048 + 2 * plan->filled;
+	uint64_t unit = VS_GRANULE;
+	struct vs_range *hole;
+
+	for (; gap >= unit; gap /= 4) {
+		gap = gap / unit * unit;
+		hole = vs_heap_hole(h, plan->filled + 2 * gap);
+		if (hole)
+			return vs_heap_claim(pool, h, hole,
+					     hole == h->first
+						     ? hole->base
+						     : hole->base + gap,
+					     plan->filled);
+	}
+	hole = vs_heap_hole(h, plan->filled);
+	if (hole)
+		return vs_heap_claim(pool, h, hole, hole->base, plan->filled);
+	vs_warn("no address space left for %zu bytes", (size_t)plan->filled);
+	return NULL;
+}
+
+/* Cuts the place into one spot a step; leaves it busy without host memory. */
+static bool cut_spots(struct vs_pool *pool, struct vs_plan *plan,
+		      struct vs_range *spot)
+{
+	struct vs_step *step;
+	unsigned n = 0;
+
+	TAILQ_FOREACH (step, &plan->steps, link)
+		n++;
+	if (!vs_heap_stock(pool, n)) {
+		vs_heap_hollow(pool, plan->heap, spot);
+		return false;
+	}
+	TAILQ_FOREACH (step, &plan->steps, link) {
+		uint64_t size = step->view->chunk->size;
+
+		step->spot = spot;
+		step->view->at = spot->base;
+		step->view->region = plan->region;
+		if (spot->span > size)
+			spot = vs_heap_cut(pool, plan->heap, spot, size);
+	}
+	return true;
+}
+
+/* NO_ROOM: the hole right of the base is too small for what was found. */
+#define NO_ROOM CUDA_ERROR_ILLEGAL_ADDRESS
+static CUresult find_place(struct vs_pool *pool, struct vs_plan *plan)
+{
+	struct vs_range *spot;
+
+	if (plan->base) {
+		struct vs_range *hole = plan->base->next;
+
+		if (hole->state != VS_RANGE_HOLE || hole->span < plan->filled)
+			return NO_ROOM;
+		spot = vs_heap_claim(pool, plan->heap, hole, hole->base,
+				     plan->filled);
+	} else {
+		spot = fresh_place(pool, plan);
+	}
+	if (!spot || !cut_spots(pool, plan, spot))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return CUDA_SUCCESS;
+}
+
+static CUresult take_base(struct vs_pool *pool, struct vs_plan *plan,
+			  struct vs_range *base)
+{
+	plan->region = vs_view_at(pool, base->base + base->span - 1)->region;
+	plan->left -= base->span;
+	plan->base = vs_heap_take_at(pool, plan->heap, base->base, base->span,
+				     VS_RANGE_BUSY);
+	return plan->base ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* By what exists unused and new chunks, as far as the program needs them. */
+static CUresult plan_within(struct vs_pool *pool, struct vs_plan *plan)
+{
+	if (!add_cached(pool, plan))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (plan->filled >= plan->left)
+		return CUDA_SUCCESS;
+	if (round_up(plan->left - plan->filled, VS_GRANULE) > allowance(pool))
+		return CUDA_ERROR_NOT_FOUND;
+	return vs_plan_new(pool, plan, plan->left - plan->filled, false)
+		       ? CUDA_SUCCESS
+		       : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* What is to be mapped where; leaves what it did to be dropped. */
+static CUresult decide(struct vs_pool *pool, struct vs_plan *plan,
+		       enum vs_grow_how how, bool may_extend)
+{
+	struct vs_range *base = NULL;
+	CUresult r = CUDA_SUCCESS;
+
+	if (may_extend)
+		base = find_base(pool, plan->heap, plan->span);
+	if (how != VS_GROW_WITHIN)
+		r = vs_stitch_tail(pool, plan, base ? base->span : 0, how);
+	if (r == CUDA_SUCCESS && base && plan->lead == 0)
+		r = take_base(pool, plan, base);
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = how == VS_GROW_WITHIN ? plan_within(pool, plan)
+				  : vs_stitch_rest(pool, plan, how);
+	return r == CUDA_SUCCESS ? find_place(pool, plan) : r;
+}
+
+CUresult vs_plan_make(struct vs_pool *pool, struct vs_plan *plan,
+		      enum vs_heap_kind kind, uint64_t span,
+		      enum vs_grow_how how)
+{
+	CUresult r = NO_ROOM;
+
+	for (int i = 0; r == NO_ROOM && i < 2; i++) {
+		memset(plan, 0, sizeof(*plan));
+		plan->heap = &pool->heap[kind];
+		plan->kind = kind;
+		plan->span = plan->left = span;
+		plan->region = ++pool->chunks.regions;
+		TAILQ_INIT(&plan->steps);
+		r = decide(pool, plan, how, i == 0);
+		if (r != CUDA_SUCCESS)
+			vs_plan_drop(pool, plan);
+	}
+	return r;
+}
+
+static void drop_step(struct vs_pool *pool, struct vs_plan *plan,
+		      struct vs_step *step)
+{
+	struct vs_chunk *c = step->view->chunk;
+
+	if (step->is_mapped) {
+		vs_view_mapped(pool, step->view);
+	} else {
+		if (step->spot)
+			vs_heap_hollow(pool, plan->heap, step->spot);
+		vs_meta_free(step->view, sizeof(*step->view));
+	}
+	if (step->old)
+		vs_view_on(pool, step->old);
+	if (step->place)
+		vs_heap_give(pool, vs_heap_of(pool, step->place->base),
+			     step->place);
+	else if (c->handle)
+		vs_chunk_sort(pool, c);
+	else
+		vs_meta_free(c, sizeof(*c));
+	vs_meta_free(step, sizeof(*step));
+}
+
+void vs_plan_drop(struct vs_pool *pool, struct vs_plan *plan)
+{
+	struct vs_step *step;
+
+	while ((step = TAILQ_FIRST(&plan->steps))) {
+		TAILQ_REMOVE(&plan->steps, step, link);
+		drop_step(pool, plan, step);
+	}
+	if (plan->base)
+		vs_heap_give(pool, plan->heap, plan->base);
+}
+
+bool vs_plan_commit(struct vs_pool *pool, struct vs_plan *plan,
+		    struct vs_range **range_out)
+{
+	struct vs_step *step = TAILQ_FIRST(&plan->steps);
+	CUdeviceptr block = step->view->at + plan->lead;
+	unsigned n = 0;
+
+	if (plan->base)
+		block = plan->base->base;
+	TAILQ_FOREACH (step, &plan->steps, link)
+		n += vs_view_cuts(pool, step->view);
+	if (!vs_heap_stock(pool, n))
+		return false;
+	TAILQ_FOREACH (step, &plan->steps, link) {
+		vs_view_mapped(pool, step->view);
+		vs_view_on(pool, step->view);
+	}
+	while ((step = TAILQ_FIRST(&plan->steps))) {
+		TAILQ_REMOVE(&plan->steps, step, link);
+		if (step->place)
+			vs_heap_give(pool, vs_heap_of(pool, step->place->base),
+				     step->place);
+		vs_meta_free(step, sizeof(*step));
+	}
+	if (plan->base)
+		vs_heap_give(pool, plan->heap, plan->base);
+	*range_out = vs_heap_take_at(pool, plan->heap, block, plan->span,
+				     VS_RANGE_LIVE);
+	return true;
+}

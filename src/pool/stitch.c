@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/stitch.h"
+
+#define NO_CAP UINT64_MAX
+#define WORTH_A_VIEW ((uint64_t)2 << 20) /* bytes a tail must bring more */
+#define WORTH_A_HEAD ((uint64_t)4 << 20) /* bytes a head must save at least */
+
+/* Largest chunk to touch: a small block would keep it from being idle. */
+static uint64_t cap_of(struct vs_pool *pool, struct vs_plan *plan,
+		       enum vs_grow_how how)
+{
+	return how == VS_GROW_ALL ? NO_CAP : vs_plan_cap(pool, plan->kind);
+}
+
+static bool is_in_plan(struct vs_plan *plan, struct vs_chunk *c)
+{
+	struct vs_step *step;
+
+	TAILQ_FOREACH (step, &plan->steps, link) {
+		if (step->view->chunk == c)
+			return true;
+	}
+	return false;
+}
+
+/* The chunk may be mapped once more, in the region of the plan. */
+static bool may_use(struct vs_pool *pool, struct vs_plan *plan,
+		    struct vs_chunk *c, uint64_t cap)
+{
+	return c->size <= cap && !is_in_plan(plan, c) &&
+	       !vs_view_is_in(c, plan->region) && vs_view_may_add(pool, c);
+}
+
+/* Counts on `n` idle bytes of a chunk from an offset on. */
+static CUresult add(struct vs_pool *pool, struct vs_plan *plan,
+		    struct vs_chunk *c, uint64_t offset, uint64_t n)
+{
+	struct vs_step *step = vs_plan_step(plan, c);
+	struct vs_view *v;
+
+	if (!step)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (c->n_on == 0) {
+		vs_chunk_hold(pool, c);
+		return CUDA_SUCCESS;
+	}
+	v = vs_view_oldest(pool, c);
+	if (v && vs_view_off(pool, v))
+		step->old = v;
+	for (v = TAILQ_FIRST(&c->views); !v->is_on; v = TAILQ_NEXT(v, link))
+		;
+	step->place = vs_heap_take_at(pool, vs_heap_of(pool, v->at),
+				      v->at + offset, n, VS_RANGE_BUSY);
+	return step->place ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult vs_stitch_tail(struct vs_pool *pool, struct vs_plan *plan,
+			uint64_t base_span, enum vs_grow_how how)
+{
+	uint64_t cap = cap_of(pool, plan, how), tail;
+	struct vs_chunk *c;
+
+	if (pool->is_contiguous)
+		return CUDA_SUCCESS;
+	vs_chunks_refresh(pool);
+	for (c = vs_chunk_tail_last(pool); c; c = vs_chunk_tail_prev(c)) {
+		if (c->tail <= base_span + WORTH_A_VIEW)
+			return CUDA_SUCCESS;
+		if (c->tail < plan->span && may_use(pool, plan, c, cap))
+			break;
+	}
+	if (!c)
+		return CUDA_SUCCESS;
+	tail = c->tail;
+	plan->lead = c->size - tail;
+	plan->left -= tail;
+	return add(pool, plan, c, plan->lead, tail);
+}
+
+/* The smallest idle head that ends the block, or NULL. */
+static struct vs_chunk *find_head(struct vs_pool *pool, struct vs_plan *plan,
+				  uint64_t cap)
+{
+	struct vs_chunk *c;
+
+	if (pool->is_contiguous)
+		return NULL;
+	for (c = vs_chunk_head_from(pool, plan->left); c;
+	     c = vs_chunk_head_next(c)) {
+		if (may_use(pool, plan, c, cap))
+			return c;
+	}
+	return NULL;
+}
+
+/* The smallest idle chunk that ends the block, or NULL. */
+static struct vs_chunk *find_end(struct vs_pool *pool, struct vs_plan *plan,
+				 uint64_t cap)
+{
+	struct vs_chunk *c;
+
+	for (c = vs_chunk_free_from(pool, plan->left); c;
+	     c = vs_chunk_free_next(c)) {
+		if (may_use(pool, plan, c, cap))
+			return c;
+	}
+	return NULL;
+}
+
+/* The largest idle chunk, or NULL. */
+static struct vs_chunk *find_piece(struct vs_pool *pool, struct vs_plan *plan,
+				   uint64_t cap)
+{
+	struct vs_chunk *c;
+
+	if (pool->is_contiguous)
+		return NULL;
+	for (c = vs_chunk_free_last(pool); c; c = vs_chunk_free_prev(c)) {
+		if (may_use(pool, plan, c, cap))
+			return c;
+	}
+	return NULL;
+}
+
+/* Whole chunks, the largest first, until one ends the block; NOT_FOUND. */
+static CUresult add_idle(struct vs_pool *pool, struct vs_plan *plan,
+			 uint64_t cap)
+{
+	for (;;) {
+		struct vs_chunk *head = find_head(pool, plan, cap);
+		struct vs_chunk *c = find_end(pool, plan, cap);
+		CUresult r;
+
+		if (head && (!c || head->head <= c->size))
+			return add(pool, plan, head, 0, plan->left);
+		if (c)
+			return add(pool, plan, c, 0, plan->left);
+		c = find_piece(pool, plan, cap);
+		if (!c)
+			return CUDA_ERROR_NOT_FOUND;
+		plan->left -= c->size;
+		r = add(pool, plan, c, 0, c->size);
+		if (r != CUDA_SUCCESS)
+			return r;
+	}
+}
+
+/* What is idle does not do: new chunks, and the largest idle head behind. */
+static CUresult add_new(struct vs_pool *pool, struct vs_plan *plan,
+			uint64_t cap)
+{
+	uint64_t before = plan->filled, wanted = plan->left, got;
+	struct vs_chunk *c = NULL;
+
+	vs_plan_refine(pool, wanted);
+	if (!pool->is_contiguous)
+		c = vs_chunk_head_last(pool);
+	while (c && c->head >= WORTH_A_HEAD &&
+	       (c->head >= wanted || !may_use(pool, plan, c, cap)))
+		c = vs_chunk_head_prev(c);
+	if (c && c->head >= WORTH_A_HEAD)
+		wanted -= c->head;
+	if (!vs_plan_new(pool, plan, wanted, true))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	got = plan->filled - before;
+	if (got >= plan->left)
+		return CUDA_SUCCESS;
+	return add(pool, plan, c, 0, plan->left - got);
+}
+
+CUresult vs_stitch_rest(struct vs_pool *pool, struct vs_plan *plan,
+			enum vs_grow_how how)
+{
+	uint64_t cap = cap_of(pool, plan, how), head = 0;
+	struct vs_chunk *c = vs_chunk_head_last(pool);
+	CUresult r;
+
+	if (c)
+		head = c->head;
+	if (how == VS_GROW_MOVE && pool->chunks.idle_bytes + head < plan->left)
+		return CUDA_ERROR_NOT_FOUND;
+	r = add_idle(pool, plan, cap);
+	if (r == CUDA_ERROR_NOT_FOUND && how != VS_GROW_MOVE)
+		r = add_new(pool, plan, cap);
+	return r;
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/view.h"
+
+#include "base/meta.h"
+#include "pool/state.h"
+
+static struct vs_view **slot(const struct vs_pool *pool, CUdeviceptr p)
+{
+	return &pool->chunks.at[(p - pool->base) / VS_GRANULE];
+}
+
+static CUdeviceptr end_of(const struct vs_view *v)
+{
+	return v->at + v->chunk->size;
+}
+
+struct vs_view *vs_view_at(const struct vs_pool *pool, CUdeviceptr p)
+{
+	return *slot(pool, p);
+}
+
+struct vs_heap *vs_heap_of(struct vs_pool *pool, CUdeviceptr p)
+{
+	int k = 0;
+
+	while (p < pool->heap[k].base || p >= pool->heap[k].end)
+		k++;
+	return &pool->heap[k];
+}
+
+bool vs_views_join(const struct vs_pool *pool, CUdeviceptr p)
+{
+	struct vs_view *left, *right;
+
+	if (p % VS_GRANULE != 0)
+		return true;
+	left = vs_view_at(pool, p - 1);
+	right = vs_view_at(pool, p);
+	return left == right ||
+	       (left->region == right->region && !pool->is_contiguous);
+}
+
+bool vs_views_begin(const struct vs_pool *pool, CUdeviceptr p)
+{
+	return p % VS_GRANULE == 0 && vs_view_at(pool, p)->at == p;
+}
+
+bool vs_views_end(const struct vs_pool *pool, CUdeviceptr p)
+{
+	return p % VS_GRANULE == 0 && end_of(vs_view_at(pool, p - 1)) == p;
+}
+
+/* The part of [base, base + span) from `p` on that lies in one view. */
+static uint64_t part(const struct vs_view *v, CUdeviceptr p, CUdeviceptr end)
+{
+	return (end < end_of(v) ? end : end_of(v)) - p;
+}
+
+unsigned vs_views_cuts(const struct vs_pool *pool, CUdeviceptr base,
+		       uint64_t span)
+{
+	unsigned n = 0;
+
+	for (CUdeviceptr p = base; p < base + span;) {
+		struct vs_view *v = vs_view_at(pool, p);
+
+		n += 2 * (v->chunk->n_on - 1);
+		p = end_of(v);
+	}
+	return n;
+}
+
+/* At every other address the bytes leave what is idle. */
+static void shade(struct vs_pool *pool, struct vs_view *v, uint64_t offset,
+		  uint64_t n)
+{
+	struct vs_view *w;
+
+	TAILQ_FOREACH (w, &v->chunk->views, link) {
+		struct vs_heap *h;
+		struct vs_range *r;
+
+		if (w == v || !w->is_on)
+			continue;
+		h = vs_heap_of(pool, w->at);
+		r = vs_heap_at(h, w->at + offset);
+		r = vs_heap_carve(pool, h, r, w->at + offset, n);
+		r->state = VS_RANGE_SHADOW;
+	}
+}
+
+static void unshade(struct vs_pool *pool, struct vs_view *v, uint64_t offset)
+{
+	struct vs_view *w;
+
+	TAILQ_FOREACH (w, &v->chunk->views, link) {
+		struct vs_heap *h;
+
+		if (w == v || !w->is_on)
+			continue;
+		h = vs_heap_of(pool, w->at);
+		vs_heap_settle(pool, h, vs_heap_at(h, w->at + offset),
+			       VS_RANGE_IDLE);
+	}
+}
+
+void vs_views_use(struct vs_pool *pool, CUdeviceptr base, uint64_t span)
+{
+	CUdeviceptr p = base;
+
+	while (p < base + span) {
+		struct vs_view *v = vs_view_at(pool, p);
+		uint64_t n = part(v, p, base + span);
+
+		v->used += n;
+		v->touched = ++pool->chunks.touches;
+		vs_chunk_use(pool, v->chunk, n);
+		if (v->chunk->n_on > 1)
+			shade(pool, v, p - v->at, n);
+		p += n;
+	}
+}
+
+void vs_views_unuse(struct vs_pool *pool, CUdeviceptr base, uint64_t span)
+{
+	CUdeviceptr p = base;
+
+	while (p < base + span) {
+		struct vs_view *v = vs_view_at(pool, p);
+		uint64_t n = part(v, p, base + span);
+
+		v->used -= n;
+		v->touched = ++pool->chunks.touches;
+		v->idle_tag = atomic_load_explicit(&pool->fence.done,
+						   memory_order_relaxed);
+		vs_chunk_unuse(pool, v->chunk, n);
+		if (v->chunk->n_on > 1)
+			unshade(pool, v, p - v->at);
+		p += n;
+	}
+}
+
+void vs_view_mapped(struct vs_pool *pool, struct vs_view *v)
+{
+	for (CUdeviceptr p = v->at; p < end_of(v); p += VS_GRANULE)
+		*slot(pool, p) = v;
+	v->touched = ++pool->chunks.touches;
+	TAILQ_INSERT_TAIL(&v->chunk->views, v, link);
+}
+
+void vs_view_unmapped(struct vs_pool *pool, struct vs_view *v)
+{
+	struct vs_heap *h = vs_heap_of(pool, v->at);
+	struct vs_range *r = vs_heap_at(h, v->at);
+
+	for (CUdeviceptr p = v->at; p < end_of(v); p += VS_GRANULE)
+		*slot(pool, p) = NULL;
+	TAILQ_REMOVE(&v->chunk->views, v, link);
+	vs_heap_hollow(pool, h, r);
+	vs_meta_free(v, sizeof(*v));
+}
+
+static struct vs_view *other_on(const struct vs_view *v)
+{
+	struct vs_view *w;
+
+	TAILQ_FOREACH (w, &v->chunk->views, link) {
+		if (w != v && w->is_on)
+			return w;
+	}
+	return NULL;
+}
+
+unsigned vs_view_cuts(struct vs_pool *pool, const struct vs_view *v)
+{
+	struct vs_view *like = other_on(v);
+	struct vs_range *r;
+	unsigned n = 0;
+
+	if (!like)
+		return 0;
+	r = vs_heap_at(vs_heap_of(pool, like->at), like->at);
+	for (; r && r->base < end_of(like); r = r->next)
+		n++;
+	return n;
+}
+
+/* Makes `r`, all of view `v`, look like view `like`. */
+static void copy_ranges(struct vs_pool *pool, struct vs_view *v,
+			struct vs_range *r, struct vs_view *like)
+{
+	struct vs_heap *h = vs_heap_of(pool, v->at);
+	struct vs_range *from =
+		vs_heap_at(vs_heap_of(pool, like->at), like->at);
+
+	for (; from && from->base < end_of(like); from = from->next) {
+		CUdeviceptr end = from->base + from->span;
+		struct vs_range *rest = NULL;
+
+		if (end < end_of(like))
+			rest = vs_heap_cut(pool, h, r,
+					   end - like->at + v->at - r->base);
+		if (from->state == VS_RANGE_IDLE)
+			vs_heap_settle(pool, h, r, VS_RANGE_IDLE);
+		else
+			r->state = VS_RANGE_SHADOW;
+		r = rest;
+	}
+}
+
+bool vs_view_on(struct vs_pool *pool, struct vs_view *v)
+{
+	struct vs_view *like = other_on(v);
+	struct vs_heap *h = vs_heap_of(pool, v->at);
+	struct vs_range *r = vs_heap_at(h, v->at);
+
+	if (!vs_heap_stock(pool, vs_view_cuts(pool, v)))
+		return false;
+	v->is_on = v->has_access = true;
+	v->chunk->n_on++;
+	if (like)
+		copy_ranges(pool, v, r, like);
+	else
+		vs_heap_settle(pool, h, r, VS_RANGE_IDLE);
+	vs_chunk_sort(pool, v->chunk);
+	return true;
+}
+
+bool vs_view_off(struct vs_pool *pool, struct vs_view *v)
+{
+	struct vs_heap *h = vs_heap_of(pool, v->at);
+	struct vs_range *r, *first = NULL;
+
+	if (!vs_heap_stock(pool, 4))
+		return false;
+	for (CUdeviceptr p = v->at; p < end_of(v); p = r->base + r->span) {
+		r = vs_heap_at(h, p);
+		if (r->state == VS_RANGE_IDLE)
+			r = vs_heap_carve(pool, h, r, p,
+					  part(v, p, r->base + r->span));
+		r->state = VS_RANGE_BUSY;
+		if (!first)
+			first = r;
+	}
+	while (first->span < v->chunk->size)
+		vs_heap_join(pool, h, first);
+	v->is_on = false;
+	v->chunk->n_on--;
+	vs_chunk_sort(pool, v->chunk);
+	return true;
+}
+
+static bool may_go(struct vs_pool *pool, const struct vs_view *v)
+{
+	return v->is_on && v->used == 0 &&
+	       vs_fence_is_complete(&pool->fence, v->idle_tag);
+}
+
+bool vs_view_may_add(struct vs_pool *pool, struct vs_chunk *c)
+{
+	struct vs_view *v;
+
+	if (c->n_on < VS_VIEWS)
+		return true;
+	TAILQ_FOREACH (v, &c->views, link) {
+		if (may_go(pool, v))
+			return true;
+	}
+	return false;
+}
+
+struct vs_view *vs_view_oldest(struct vs_pool *pool, struct vs_chunk *c)
+{
+	struct vs_view *v, *oldest = NULL;
+
+	if (c->n_on < VS_VIEWS)
+		return NULL;
+	TAILQ_FOREACH (v, &c->views, link) {
+		if (may_go(pool, v) &&
+		    (!oldest || v->touched < oldest->touched))
+			oldest = v;
+	}
+	return oldest;
+}
+
+bool vs_view_is_in(const struct vs_chunk *c, uint64_t region)
+{
+	struct vs_view *v;
+
+	TAILQ_FOREACH (v, &c->views, link) {
+		if (v->region == region)
+			return true;
+	}
+	return false;
+}

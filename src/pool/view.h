@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * view: one address at which a chunk is mapped, whole. A view that is on has
+ * its bytes in the heap's ranges (see pool/heap, Note [One byte, several
+ * addresses]); one that is off is a single busy range: mapped, or just being
+ * mapped or unmapped, and nobody's to use.
+ *
+ * Views side by side form a region; idle ranges merge across views of one
+ * region only, and no chunk is twice in a region, so that no idle range holds
+ * a byte twice. All of it is guarded by the pool's lock; what is mapped changes
+ * only under the grow lock.
+ */
+#ifndef VS_POOL_VIEW_H
+#define VS_POOL_VIEW_H
+
+#include <bsd/sys/queue.h>
+#include <cuda.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vs_pool;
+struct vs_chunk;
+struct vs_range;
+struct vs_heap;
+
+/* Views of one chunk at most, more or less (HACKING.md has the comparison). */
+#define VS_VIEWS 8
+
+struct vs_view {
+	TAILQ_ENTRY(vs_view) link; /* of the chunk */
+	struct vs_chunk *chunk;	   /* constant */
+	CUdeviceptr at;
+	uint64_t region;
+	uint64_t used;	   /* bytes of ranges in use whose address is here */
+	uint64_t touched;  /* a count that grows with each use of any view */
+	uint64_t idle_tag; /* the work of this epoch may still touch it */
+	bool is_on;
+	bool has_access; /* it was on, or ready to be */
+};
+
+TAILQ_HEAD(vs_view_list, vs_view);
+
+/* The view that lies over `p`, or NULL. */
+struct vs_view *vs_view_at(const struct vs_pool *pool, CUdeviceptr p);
+/* The heap that an address of the arena belongs to. */
+struct vs_heap *vs_heap_of(struct vs_pool *pool, CUdeviceptr p);
+
+/* Whether idle bytes left and right of `p` may be handed out as one. */
+bool vs_views_join(const struct vs_pool *pool, CUdeviceptr p);
+/* Whether a view begins, or ends, at `p`, where something is mapped. */
+bool vs_views_begin(const struct vs_pool *pool, CUdeviceptr p);
+bool vs_views_end(const struct vs_pool *pool, CUdeviceptr p);
+
+/* Structs that vs_views_use takes from the stock for these bytes at most. */
+unsigned vs_views_cuts(const struct vs_pool *pool, CUdeviceptr base,
+		       uint64_t span);
+/* A range, no longer idle, is in use; it is about to be idle again. */
+void vs_views_use(struct vs_pool *pool, CUdeviceptr base, uint64_t span);
+void vs_views_unuse(struct vs_pool *pool, CUdeviceptr base, uint64_t span);
+
+/* The view was mapped at v->at, inside a busy range. It is off. */
+void vs_view_mapped(struct vs_pool *pool, struct vs_view *v);
+/* The view, off, was unmapped: frees the struct; its range becomes a hole. */
+void vs_view_unmapped(struct vs_pool *pool, struct vs_view *v);
+/* Structs that vs_view_on takes from the stock at most. */
+unsigned vs_view_cuts(struct vs_pool *pool, const struct vs_view *v);
+/*
+ * A view that is off, with access: its bytes become what they are elsewhere.
+ * False without host memory (it stays off).
+ */
+bool vs_view_on(struct vs_pool *pool, struct vs_view *v);
+/*
+ * A view with no range in use at its own addresses: its bytes are no longer
+ * to be had here. False without host memory (it stays on).
+ */
+bool vs_view_off(struct vs_pool *pool, struct vs_view *v);
+
+/* The chunk may be mapped at one more address. */
+bool vs_view_may_add(struct vs_pool *pool, struct vs_chunk *c);
+/* The view to give up for another, longest untouched; NULL: none need go. */
+struct vs_view *vs_view_oldest(struct vs_pool *pool, struct vs_chunk *c);
+/* The chunk is mapped somewhere in a region. */
+bool vs_view_is_in(const struct vs_chunk *c, uint64_t region);
+
+#endif

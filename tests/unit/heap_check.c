@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT */
+#include "heap_check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "pool/state.h"
+
+#define PAGE VS_RANGE_ALIGN
+
+#define CHECK(what)                                                            \
+	do {                                                                   \
+		if (!(what))                                                   \
+			wrong(#what, __LINE__);                                \
+	} while (0)
+
+static void wrong(const char *what, int line)
+{
+	fprintf(stderr, "heap_check:%d: not so: %s\n", line, what);
+	abort();
+}
+
+/* What the walk saw of a chunk. */
+struct seen {
+	struct seen *next;
+	struct vs_chunk *chunk;
+	unsigned char *owners, *idles; /* views with a page in use, idle */
+	unsigned n_on, n_views;
+	uint64_t used, run; /* the last run of views of one region it is in */
+};
+
+enum { BUCKETS = 1024 };
+static struct seen *table[BUCKETS];
+
+static struct seen *seen_of(struct vs_chunk *c)
+{
+	struct seen **link = &table[(uintptr_t)c / 64 % BUCKETS];
+	size_t pages = c->size / PAGE;
+
+	while (*link && (*link)->chunk != c)
+		link = &(*link)->next;
+	if (!*link) {
+		*link = calloc(1, sizeof(**link));
+		(*link)->chunk = c;
+		(*link)->owners = calloc(pages, 1);
+		(*link)->idles = calloc(pages, 1);
+	}
+	return *link;
+}
+
+static int is_in_use(const struct vs_range *r)
+{
+	return r->state == VS_RANGE_LIVE || r->state == VS_RANGE_PENDING ||
+	       r->state == VS_RANGE_BUSY;
+}
+
+/* One range, as far as it lies over a view that is on. */
+static uint64_t look_at_part(struct vs_view *v, struct seen *s,
+			     struct vs_range *r)
+{
+	CUdeviceptr from = r->base > v->at ? r->base : v->at;
+	CUdeviceptr to = r->base + r->span, end = v->at + v->chunk->size;
+
+	if (to > end)
+		to = end;
+	CHECK(r->state != VS_RANGE_HOLE);
+	for (CUdeviceptr p = from; p < to; p += PAGE) {
+		s->owners[(p - v->at) / PAGE] += is_in_use(r);
+		s->idles[(p - v->at) / PAGE] += r->state == VS_RANGE_IDLE;
+	}
+	if (r->state == VS_RANGE_SHADOW)
+		CHECK(r->base >= v->at && r->base + r->span <= end);
+	return is_in_use(r) ? to - from : 0;
+}
+
+/* A view and the ranges over it; returns the range that its end lies in. */
+static struct vs_range *look_at_view(struct vs_view *v, struct vs_range *r)
+{
+	struct seen *s = seen_of(v->chunk);
+	CUdeviceptr end = v->at + v->chunk->size;
+	uint64_t used = 0;
+
+	s->n_views++;
+	s->n_on += v->is_on;
+	if (!v->is_on) {
+		CHECK(r->state == VS_RANGE_BUSY && r->base == v->at &&
+		      r->base + r->span == end);
+		return r->next;
+	}
+	for (;; r = r->next) {
+		used += look_at_part(v, s, r);
+		if (r->base + r->span >= end)
+			break;
+	}
+	CHECK(v->used == used);
+	s->used += used;
+	return r->base + r->span == end ? r->next : r;
+}
+
+static uint64_t n_runs;
+
+/* Everything mapped in a heap, view by view. */
+static void look_at_views(struct vs_pool *pool, struct vs_heap *h)
+{
+	struct vs_range *r = h->first;
+	struct vs_view *last = NULL;
+	CUdeviceptr p = h->base;
+
+	while (r) {
+		struct vs_view *v;
+		struct seen *s;
+
+		if (r->state == VS_RANGE_HOLE) {
+			CHECK(!vs_view_at(pool, r->base));
+			CHECK(!vs_view_at(pool, r->base + r->span - 1));
+			p = r->base + r->span;
+			r = r->next;
+			last = NULL;
+			continue;
+		}
+		v = vs_view_at(pool, p);
+		CHECK(v && v->at == p);
+		p += v->chunk->size;
+		CHECK(vs_view_at(pool, p - 1) == v);
+		s = seen_of(v->chunk);
+		if (!last || !last->is_on || last->region != v->region)
+			n_runs++;
+		CHECK(!v->is_on || s->run != n_runs);
+		s->run = n_runs;
+		last = v;
+		r = look_at_view(v, r);
+	}
+}
+
+static void look_at_ranges(struct vs_pool *pool, struct vs_heap *h)
+{
+	struct vs_range *r, *last = NULL;
+	CUdeviceptr p = h->base;
+	size_t n_idle = 0, n_holes = 0, n = 0, n_idle_tree = 0, n_hole_tree = 0;
+	size_t n_tree = 0;
+
+	for (r = h->first; r; last = r, r = r->next) {
+		CHECK(r->base == p && r->span > 0 && r->span % PAGE == 0);
+		CHECK(r->prev == last);
+		CHECK(vs_heap_at(h, p) == r);
+		CHECK(vs_heap_at(h, p + r->span - 1) == r);
+		CHECK(r->state == VS_RANGE_LIVE || atomic_load(&r->id) == 0);
+		if (last && last->state == r->state &&
+		    r->state == VS_RANGE_HOLE)
+			wrong("two holes side by side", __LINE__);
+		if (last && last->state == r->state &&
+		    r->state == VS_RANGE_IDLE)
+			CHECK(!vs_views_join(pool, p));
+		n_idle += r->state == VS_RANGE_IDLE;
+		n_holes += r->state == VS_RANGE_HOLE;
+		n++;
+		p += r->span;
+	}
+	CHECK(p == h->end && h->last == last);
+	for (r = vs_heap_below(h, UINT64_MAX); r; r = vs_heap_smaller(h, r)) {
+		CHECK(r->state == VS_RANGE_IDLE);
+		n_idle_tree++;
+	}
+	CHECK(n_idle == n_idle_tree);
+	for (r = vs_heap_hole(h, 0); r; r = vs_heap_hole(h, r->span + 1)) {
+		CHECK(r->state == VS_RANGE_HOLE);
+		n_hole_tree++;
+	}
+	CHECK(n_hole_tree <= n_holes);
+	(void)n_tree, (void)n;
+}
+
+/* What each page is at its several addresses, and the chunk's own sums. */
+static void look_at_chunk(struct vs_pool *pool, struct seen *s)
+{
+	struct vs_chunk *c = s->chunk;
+	uint64_t owned = 0, head = 0, tail = 0, pages = c->size / PAGE;
+
+	for (uint64_t i = 0; s->n_on > 0 && i < pages; i++) {
+		if (s->owners[i] == 0)
+			CHECK(s->idles[i] == s->n_on);
+		else
+			CHECK(s->owners[i] == 1 && s->idles[i] == 0);
+		owned += s->owners[i] ? PAGE : 0;
+	}
+	CHECK(owned == c->used && s->used == c->used);
+	CHECK(s->n_on == c->n_on);
+	CHECK(c->place == (c->used   ? VS_CHUNK_NOWHERE
+			   : c->n_on ? VS_CHUNK_IDLE
+				     : VS_CHUNK_CACHED));
+	vs_chunks_refresh(pool);
+	if (c->used) {
+		while (s->idles[head / PAGE])
+			head += PAGE;
+		while (s->idles[pages - 1 - tail / PAGE])
+			tail += PAGE;
+	}
+	CHECK(c->head == head && c->tail == tail);
+}
+
+static uint64_t sum(struct vs_chunk_list *list, enum vs_chunk_place place,
+		    uint64_t *unseen_out)
+{
+	uint64_t bytes = 0;
+	struct vs_chunk *c;
+
+	TAILQ_FOREACH (c, list, link) {
+		CHECK(c->place == place && c->used == 0 && c->handle);
+		bytes += c->size;
+		if (TAILQ_EMPTY(&c->views))
+			*unseen_out += c->size;
+	}
+	return bytes;
+}
+
+void heap_check(struct vs_pool *pool)
+{
+	struct vs_chunks *cs = &pool->chunks;
+	uint64_t held = 0, idle, cached;
+
+	n_runs = 0;
+	for (int k = 0; k < VS_N_HEAPS; k++) {
+		look_at_ranges(pool, &pool->heap[k]);
+		look_at_views(pool, &pool->heap[k]);
+	}
+	for (int i = 0; i < BUCKETS; i++) {
+		struct seen *s;
+
+		while ((s = table[i])) {
+			table[i] = s->next;
+			look_at_chunk(pool, s);
+			held += s->chunk->size;
+			free(s->owners);
+			free(s->idles);
+			free(s);
+		}
+	}
+	idle = sum(&cs->idle, VS_CHUNK_IDLE, &held);
+	cached = sum(&cs->cached, VS_CHUNK_CACHED, &held);
+	CHECK(cs->cached_bytes == cached);
+	CHECK(cs->idle_bytes == idle + cached);
+	CHECK(cs->held == held);
+	CHECK(vs_stat_get(&pool->stats, idle) == cs->idle_bytes);
+	CHECK(vs_stat_get(&pool->stats, reserved) == cs->held);
+}
