@@ -75,7 +75,7 @@ CUresult vs_pool_free(CUdeviceptr p)
 	r = vs_real.cuCtxGetCurrent(&current);
 	if (__builtin_expect(!t || r != CUDA_SUCCESS || !current, 0))
 		return r != CUDA_SUCCESS ? r : VS_PASS;
-	if (p < pool->heap[VS_HEAP_SLABS].end && !pool->is_fussy) {
+	if (p < pool->slabs_end && !pool->is_fussy) {
 		slab = vs_slab_at(pool, p);
 		tc = t->cache;
 		if (slab && tc && tc->ctx == slab->ctx)
@@ -131,6 +131,7 @@ static bool lay_out(struct vs_pool *pool)
 	CUdeviceptr slabs_end = pool->base + sixteenth;
 	CUdeviceptr middle_end = slabs_end + 3 * sixteenth;
 
+	pool->slabs_end = slabs_end;
 	pool->slab_at = vs_meta_table(sixteenth / VS_SLAB_PAGE *
 				      sizeof(*pool->slab_at));
 	return pool->slab_at && vs_chunks_init(pool) && vs_owner_init(pool) &&
@@ -138,7 +139,8 @@ static bool lay_out(struct vs_pool *pool)
 			    slabs_end) &&
 	       vs_heap_init(pool, &pool->heap[VS_HEAP_MIDDLE], slabs_end,
 			    middle_end) &&
-	       vs_heap_init(pool, &pool->heap[VS_HEAP_LARGE], middle_end, pool->end);
+	       vs_heap_init(pool, &pool->heap[VS_HEAP_LARGE], middle_end,
+			    pool->end);
 }
 
 static void read_knobs(struct vs_pool *pool)
@@ -315,7 +317,7 @@ static CUresult free_slow(struct vs_thread *t, struct vs_pool *pool,
 			vs_range_sync_free(pool);
 		vs_fill_freed(pool, &span);
 	}
-	if (p >= pool->heap[VS_HEAP_SLABS].end)
+	if (p >= pool->slabs_end)
 		return vs_range_free(pool, p);
 	slab = vs_slab_at(pool, p);
 	if (!slab)
@@ -409,7 +411,7 @@ void vs_pool_pin(CUdeviceptr p)
 	struct vs_pool *pool = vs_pool_at(p);
 	struct vs_range *r;
 
-	if (!pool || p < pool->heap[VS_HEAP_SLABS].end)
+	if (!pool || p < pool->slabs_end)
 		return;
 	pthread_mutex_lock(&pool->lock);
 	r = vs_owner_range(pool, p);
