@@ -321,8 +321,9 @@ VS_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value,
 	if (owner == OURS && value &&
 	    attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
 		return vs_memops_set(&span, *(const unsigned int *)value != 0);
+	/* nothing else can be set, of any memory; VMM memory's error differs */
 	return vs_seen(vs_real.cuPointerSetAttribute(
-		value, attribute, owner == FREE ? unknown_address() : p));
+		value, attribute, owner == FOREIGN ? p : unknown_address()));
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base_out,

@@ -5,10 +5,10 @@ handles. DEVICES: how many GPUs to use, 1 without it."""
 import os
 import sys
 import time
+from multiprocessing.reduction import ForkingPickler
 
 import torch
 import torch.multiprocessing as mp
-from torch.multiprocessing.reductions import ForkingPickler
 
 DEVICES = int(sys.argv[1]) if len(sys.argv) > 1 else 1
 MANY = 300

@@ -287,10 +287,14 @@ CUresult sim_cuPointerSetAttribute(const void *value,
 {
 	struct pointer p;
 
-	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
-	    !look_up(ptr, &p))
+	if (!value || !look_up(ptr, &p))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!p.memory || p.memory->kind == SIM_ASYNC)
+	/* VMM memory says so of every attribute (driver 580.159) */
+	if (!p.memory)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (p.memory->kind == SIM_ASYNC)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	p.memory->sync_memops = *(const unsigned int *)value;
 	return CUDA_SUCCESS;
