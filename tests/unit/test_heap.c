@@ -119,7 +119,7 @@ static void mark(const struct fake_piece *piece, bool is_used)
 	for (uint64_t i = 0; i < n; i += 4096) {
 		uint64_t k = n - i < 4096 ? n - i : 4096;
 
-		if (memchr(&m->used[from + i], is_used, k))
+		if (memchr(&m->used[from + i], is_used ? 1 : 0, k))
 			stop(is_used ? "a byte was handed out twice"
 				     : "a mark is missing");
 		memset(&m->used[from + i], is_used, k);
