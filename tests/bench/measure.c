@@ -62,11 +62,19 @@ static double now(void)
 static CUdeviceptr alloc(size_t size, CUstream stream)
 {
 	CUdeviceptr p;
+	CUresult r;
 
-	if (is_async)
-		TRY(cuMemAllocAsync(&p, size, stream));
-	else
+	if (is_async) {
+		r = cuMemAllocAsync(&p, size, stream);
+		/* the simulator reuses nothing before it is complete */
+		if (r == CUDA_ERROR_OUT_OF_MEMORY) {
+			TRY(cuStreamSynchronize(stream));
+			r = cuMemAllocAsync(&p, size, stream);
+		}
+		try(r, "cuMemAllocAsync");
+	} else {
 		TRY(cuMemAlloc(&p, size));
+	}
 	return p;
 }
 
