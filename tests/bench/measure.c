@@ -349,10 +349,10 @@ static void *thread(void *arg)
 	stream = new_stream();
 	pairs(thread_size, stream, 3);
 	pthread_barrier_wait(&barrier);
-	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
+	do {
 		pairs(thread_size, stream, 4);
 		n += 4;
-	}
+	} while (!__atomic_load_n(&stop, __ATOMIC_RELAXED));
 	*result = n;
 	pthread_barrier_wait(&barrier);
 	TRY(cuStreamSynchronize(stream));
