@@ -5,9 +5,10 @@
  *
  *   replay [--lag MS] TRACE.gz...
  *
- * One line a trace. eff: peak of live bytes over peak of memory held.
+ * One line a trace and lag. eff: peak of live bytes over peak of memory held.
  * --lag: freed memory is complete so much later, as behind a GPU that runs
- * behind the host. Trace lines: `a ID SIZE T_US THREAD`, `f ID T_US THREAD`.
+ * behind the host; without it 0 and then 20 ms. Trace lines: `a ID SIZE T_US
+ * THREAD`, `f ID T_US THREAD`.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -149,13 +150,47 @@ fail:
 	return -1;
 }
 
-static int replay(const char *path, double lag_ms)
+/* The file's name without folder and ending. */
+static void print_name(const char *path)
+{
+	static const char ending[] = ".trace.gz";
+	const char *slash = strrchr(path, '/');
+	const char *name = slash ? slash + 1 : path;
+	size_t n = strlen(name), end = strlen(ending);
+
+	if (n > end && strcmp(name + n - end, ending) == 0)
+		n -= end;
+	printf("trace %.*s ", (int)n, name);
+}
+
+static void print(const char *path, double lag_ms, const struct trace *t,
+		  const struct outcome *o)
 {
 	const struct vs_stats *s;
+	CUdevice device;
+
+	s = vs_pool_stats(0, &device);
+	vs_pool_refresh(0);
+	print_name(path);
+	printf("eff=%.3f vmm_us_per_alloc=%.2f ns_per_op=%.0f "
+	       "reserved_peak_mib=%.0f live_peak_mib=%.0f misses=%llu "
+	       "moved=%llu waits=%llu ",
+	       (double)o->live_high / (double)fake.held_high,
+	       fake.cost_us / (double)o->allocs, (double)o->ns / (double)t->n,
+	       (double)fake.held_high / (1 << 20),
+	       (double)o->live_high / (1 << 20),
+	       (unsigned long long)(s->large_miss + s->small_miss),
+	       (unsigned long long)s->chunks_moved,
+	       (unsigned long long)s->waits);
+	printf("lag_ms=%g created=%llu markers=%lu waited_ms=%.0f\n", lag_ms,
+	       (unsigned long long)s->chunks_created, fake.records,
+	       (double)s->wait_ns / 1e6);
+}
+
+static int replay(const char *path, double lag_ms)
+{
 	struct outcome o = {0};
 	struct trace t;
-	const char *name = strrchr(path, '/');
-	CUdevice device;
 
 	if (read_trace(path, &t))
 		return 1;
@@ -165,28 +200,14 @@ static int replay(const char *path, double lag_ms)
 	vs_thread_forked();
 	if (run(&t, &o))
 		return 1;
-	s = vs_pool_stats(0, &device);
-	vs_pool_refresh(0);
-	printf("trace %s lag_ms=%g eff=%.3f vmm_us_per_alloc=%.2f "
-	       "ns_per_op=%.0f reserved_peak_mib=%.0f live_peak_mib=%.0f "
-	       "misses=%llu created=%llu moved=%llu markers=%lu waits=%llu "
-	       "waited_ms=%.0f\n",
-	       name ? name + 1 : path, lag_ms,
-	       (double)o.live_high / (double)fake.held_high,
-	       fake.cost_us / (double)o.allocs, (double)o.ns / (double)t.n,
-	       (double)fake.held_high / (1 << 20),
-	       (double)o.live_high / (1 << 20),
-	       (unsigned long long)(s->large_miss + s->small_miss),
-	       (unsigned long long)s->chunks_created,
-	       (unsigned long long)s->chunks_moved, fake.records,
-	       (unsigned long long)s->waits, (double)s->wait_ns / 1e6);
+	print(path, lag_ms, &t, &o);
 	free(t.ops);
 	return 0;
 }
 
 int main(int argc, char **argv)
 {
-	double lag_ms = 0;
+	double lag_ms = -1; /* both */
 	int status = 0, n = 0;
 
 	vs_knob_init();
@@ -204,7 +225,9 @@ int main(int argc, char **argv)
 			}
 			continue;
 		}
-		status |= replay(argv[i], lag_ms);
+		status |= replay(argv[i], lag_ms < 0 ? 0 : lag_ms);
+		if (lag_ms < 0)
+			status |= replay(argv[i], 20);
 		n++;
 	}
 	if (n == 0) {
