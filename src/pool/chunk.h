@@ -41,6 +41,8 @@ struct vs_chunk {
 	uint64_t idle_since; /* clock, ns; meaningful while idle or cached */
 	uint64_t idle_tag;   /* the work of this epoch may still touch it */
 	uint64_t used;	     /* bytes of ranges that are not idle */
+	uint64_t dead;	     /* of them, in dead ranges (see pool/dead) */
+	uint64_t dead_tag;   /* the newest of theirs */
 	uint64_t head, tail; /* idle bytes at its ends, if used in part */
 	unsigned n_on;	     /* of its views */
 	enum vs_chunk_place place;

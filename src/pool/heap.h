@@ -37,13 +37,14 @@ enum vs_range_state {
 	VS_RANGE_PENDING, /* freed, tag not yet done */
 	VS_RANGE_BUSY,	  /* in the hands of the thread that holds grow */
 	VS_RANGE_SHADOW,  /* mapped, in use at another address */
+	VS_RANGE_DEAD,	  /* freed, never to be used again (see pool/dead) */
 };
 
 struct vs_range {
 	RB_ENTRY(vs_range) by_size; /* while hole or idle */
 	RB_ENTRY(vs_range) by_base;
 	struct vs_range *prev, *next; /* by address; next: or in the stock */
-	TAILQ_ENTRY(vs_range) link;   /* while pending */
+	TAILQ_ENTRY(vs_range) link;   /* while pending or dead */
 	CUdeviceptr base;
 	uint64_t span; /* bytes, a multiple of VS_RANGE_ALIGN */
 	enum vs_range_state state;

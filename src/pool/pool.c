@@ -78,7 +78,7 @@ CUresult vs_pool_free(CUdeviceptr p)
 	if (p < pool->heap[VS_HEAP_SLABS].end && !pool->is_fussy) {
 		slab = vs_slab_at(pool, p);
 		tc = t->cache;
-		if (slab && tc && tc->ctx == slab->ctx)
+		if (slab && tc && tc->ctx == vs_slab_caches(slab))
 			return vs_tcache_put(tc, slab, p);
 	}
 	return free_slow(t, pool, p, current);
@@ -138,7 +138,8 @@ static bool lay_out(struct vs_pool *pool)
 			    slabs_end) &&
 	       vs_heap_init(pool, &pool->heap[VS_HEAP_MIDDLE], slabs_end,
 			    middle_end) &&
-	       vs_heap_init(pool, &pool->heap[VS_HEAP_LARGE], middle_end, pool->end);
+	       vs_heap_init(pool, &pool->heap[VS_HEAP_LARGE], middle_end,
+			    pool->end);
 }
 
 static void read_knobs(struct vs_pool *pool)
@@ -173,6 +174,8 @@ static struct vs_pool *make_pool(CUdevice device)
 	pthread_mutex_init(&pool->grow, NULL);
 	pthread_mutex_init(&pool->lock, NULL);
 	TAILQ_INIT(&pool->pending);
+	TAILQ_INIT(&pool->dead);
+	TAILQ_INIT(&pool->spent);
 	atomic_store(&pool->peers, atomic_load(&peers_of[device]));
 	atomic_store(&pool->reach,
 		     atomic_load(&pool->peers) | (uint64_t)1 << device);
@@ -321,8 +324,9 @@ static CUresult free_slow(struct vs_thread *t, struct vs_pool *pool,
 	if (!slab)
 		return VS_PASS;
 	tc = cache_for(t, pool, slab->ctx);
-	r = tc && tc->ctx == slab->ctx ? vs_tcache_put(tc, slab, p)
-				       : vs_tcache_put_elsewhere(pool, slab, p);
+	r = tc && tc->ctx == vs_slab_caches(slab)
+		    ? vs_tcache_put(tc, slab, p)
+		    : vs_tcache_put_elsewhere(pool, slab, p);
 	return r;
 }
 
@@ -407,13 +411,17 @@ void vs_pool_forked(void)
 void vs_pool_pin(CUdeviceptr p)
 {
 	struct vs_pool *pool = vs_pool_at(p);
+	struct vs_span span;
 	struct vs_range *r;
 
-	if (!pool || p < pool->heap[VS_HEAP_SLABS].end)
+	if (!pool)
 		return;
 	pthread_mutex_lock(&pool->lock);
-	r = vs_owner_range(pool, p);
-	if (r && atomic_load(&r->id) != 0)
+	if (!vs_pool_find(p, &span))
+		;
+	else if (p < pool->heap[VS_HEAP_SLABS].end)
+		vs_slab_pin(pool, p);
+	else if ((r = vs_owner_range(pool, p)))
 		r->is_pinned = true;
 	pthread_mutex_unlock(&pool->lock);
 }

@@ -62,7 +62,11 @@ bool vs_pool_find(CUdeviceptr p, struct vs_span *span_out);
 /* `p` lies in an arena, allocated or not. Lock-free. */
 bool vs_pool_is_inside(CUdeviceptr p);
 
-/* The block will not be used again after its free: wait, unmap, release. */
+/*
+ * `p` lies in a live block that somebody else can reach from now on (exported,
+ * registered): after its free it is not used again, but goes back to the driver
+ * as soon as its work is done and its chunks hold nothing else.
+ */
 void vs_pool_pin(CUdeviceptr p);
 
 /*

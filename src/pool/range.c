@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "driver/real.h"
+#include "pool/dead.h"
 #include "pool/grow.h"
 #include "pool/owner.h"
 #include "pool/tcache.h"
@@ -392,12 +393,16 @@ CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
 		return VS_PASS;
 	}
 	end_life(pool, r);
-	r->state = VS_RANGE_PENDING;
-	r->tag = vs_fence_tag(&pool->fence);
-	TAILQ_INSERT_TAIL(&pool->pending, r, link);
-	pool->pending_bytes += r->span;
-	pool->unmarked_bytes += r->span;
-	show_pending(pool);
+	if (r->is_pinned) {
+		vs_dead_bury(pool, r);
+	} else {
+		r->state = VS_RANGE_PENDING;
+		r->tag = vs_fence_tag(&pool->fence);
+		TAILQ_INSERT_TAIL(&pool->pending, r, link);
+		pool->pending_bytes += r->span;
+		pool->unmarked_bytes += r->span;
+		show_pending(pool);
+	}
 	/* several markers in flight, so that a wait is for little work only */
 	quantum = vs_stat_get(&pool->stats, live_high) / 64;
 	if (pool->unmarked_bytes > quantum && quantum > VS_SMALL_MAX)
@@ -451,6 +456,10 @@ void vs_range_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx)
 			if (r->state != VS_RANGE_LIVE || r->ctx != ctx)
 				continue;
 			end_life(pool, r);
+			if (r->is_pinned) {
+				vs_dead_bury(pool, r);
+				continue;
+			}
 			/* pending first: merging would free the next range */
 			r->state = VS_RANGE_PENDING;
 			r->tag = 0;

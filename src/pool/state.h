@@ -53,6 +53,8 @@ struct vs_pool {
 	struct vs_owner_page *owner;	  /* by 1 MiB of the arena; atomics */
 	struct vs_range_list pending;	  /* oldest first, by tag */
 	uint64_t pending_bytes;		  /* of that list */
+	struct vs_range_list dead;	  /* oldest first, by tag */
+	struct vs_chunk_list spent;	  /* chunks that were all dead */
 	uint64_t looked;		  /* at the markers, for a hit; clock */
 	uint64_t now;			  /* clock, ns, as of the last tick */
 	uint64_t seen_calls, quiet_since; /* decay's; count, clock */
