@@ -124,12 +124,21 @@ static bool reserve_arena(struct vs_pool *pool)
 	return false;
 }
 
-/* Slabs 1/16, middle ranges 3/16, the rest for large ones. */
+/*
+ * Slabs 1/16, middle ranges 3/16, the rest for large ones; with knob GUARD half
+ * of it is not the heap's.
+ */
 static bool lay_out(struct vs_pool *pool)
 {
 	uint64_t sixteenth = (pool->end - pool->base) / 16;
 	CUdeviceptr slabs_end = pool->base + sixteenth;
 	CUdeviceptr middle_end = slabs_end + 3 * sixteenth;
+	CUdeviceptr large_end = pool->end;
+
+	if (vs_knobs.guard) {
+		large_end -= 8 * sixteenth / VS_GRANULE * VS_GRANULE;
+		vs_guard_init(pool, large_end);
+	}
 
 	pool->slab_at = vs_meta_table(sixteenth / VS_SLAB_PAGE *
 				      sizeof(*pool->slab_at));
@@ -139,7 +148,7 @@ static bool lay_out(struct vs_pool *pool)
 	       vs_heap_init(pool, &pool->heap[VS_HEAP_MIDDLE], slabs_end,
 			    middle_end) &&
 	       vs_heap_init(pool, &pool->heap[VS_HEAP_LARGE], middle_end,
-			    pool->end);
+			    large_end);
 }
 
 static void read_knobs(struct vs_pool *pool)
@@ -157,7 +166,7 @@ static void read_knobs(struct vs_pool *pool)
 		(pool->chunk_size + VS_GRANULE - 1) / VS_GRANULE * VS_GRANULE;
 	pool->is_contiguous = vs_knobs.contiguous;
 	pool->is_sync = vs_knobs.mode == VS_MODE_SYNC;
-	pool->is_fussy = pool->is_sync || vs_fill_is_on();
+	pool->is_fussy = pool->is_sync || vs_fill_is_on() || vs_knobs.guard;
 }
 
 /* Lock `making` held. */
@@ -288,12 +297,16 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 				       ? NULL
 				       : cache_of_context(t, current);
 	struct vs_pool *pool = tc ? tc->pool : NULL;
-	CUresult r;
+	CUresult r = VS_PASS;
 
 	if (!pool || size == 0 || size > pool->dev.total ||
 	    atomic_load(&pool->fence.is_broken))
 		return VS_PASS;
-	if (size > VS_SMALL_MAX)
+	if (pool->guard.base)
+		r = vs_guard_alloc(pool, tc->ctx, size, out);
+	if (r != VS_PASS)
+		; /* guarded */
+	else if (size > VS_SMALL_MAX)
 		r = vs_range_alloc(pool, tc->ctx, size, out);
 	else
 		r = alloc_small(tc, size, out);
@@ -317,6 +330,8 @@ static CUresult free_slow(struct vs_thread *t, struct vs_pool *pool,
 		if (pool->is_sync)
 			vs_range_sync_free(pool);
 		vs_fill_freed(pool, &span);
+		if (vs_guard_holds(pool, p))
+			return vs_guard_free(pool, p);
 	}
 	if (p >= pool->heap[VS_HEAP_SLABS].end)
 		return vs_range_free(pool, p);

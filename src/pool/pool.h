@@ -69,6 +69,9 @@ bool vs_pool_is_inside(CUdeviceptr p);
  */
 void vs_pool_pin(CUdeviceptr p);
 
+/* A driver call answered so; with knob GUARD a fault is explained, once. */
+void vs_pool_faulted(CUresult result);
+
 /*
  * Idle and pending bytes of the current context's device, for cuMemGetInfo;
  * 0 without a pool. *limit_out: knob MEMORY_LIMIT in bytes, 0: none.

@@ -20,6 +20,7 @@
 #include "driver/vmm.h"
 #include "pool/chunk.h"
 #include "pool/fence.h"
+#include "pool/guard.h"
 #include "pool/heap.h"
 
 #define VS_SMALL_MAX ((size_t)1 << 20) /* larger requests are ranges */
@@ -49,6 +50,7 @@ struct vs_pool {
 
 	struct vs_heap heap[VS_N_HEAPS];
 	struct vs_chunks chunks;
+	struct vs_guard guard;
 	struct vs_stock stock;		  /* of pool/heap */
 	struct vs_owner_page *owner;	  /* by 1 MiB of the arena; atomics */
 	struct vs_range_list pending;	  /* oldest first, by tag */
@@ -89,7 +91,7 @@ struct vs_pool {
 	uint64_t chunk_size; /* 0: by the growth rule */
 	bool is_contiguous;
 	bool is_sync;
-	bool is_fussy; /* frees take the slow path: sync, zero or junk */
+	bool is_fussy; /* the slow path: sync, zero, junk or guard */
 };
 
 /* Pools by device ordinal, NULL where none was made. */

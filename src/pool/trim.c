@@ -33,10 +33,10 @@ static void collect(struct vs_pool *pool)
 
 static uint64_t release(struct vs_pool *pool, uint64_t bytes, uint64_t before)
 {
-	uint64_t released;
+	uint64_t released = vs_guard_collect(pool);
 
 	pthread_mutex_lock(&pool->grow);
-	released = vs_dead_retire(pool);
+	released += vs_dead_retire(pool);
 	released += vs_grow_release(pool, bytes, before);
 	pthread_mutex_unlock(&pool->grow);
 	if (released > 0) {
@@ -99,6 +99,7 @@ static void retire(struct vs_pool *pool)
 	struct vs_fence *f = &pool->fence;
 	uint64_t tag, released;
 
+	vs_guard_collect(pool);
 	pthread_mutex_lock(&pool->lock);
 	tag = vs_dead_newest(pool);
 	pthread_mutex_unlock(&pool->lock);
