@@ -271,12 +271,14 @@ static void warn_once(size_t size)
 CUresult vs_guard_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 			CUdeviceptr *out)
 {
+	uint64_t began = vs_vmm_clock();
 	struct vs_guard_block *b;
 
 	vs_guard_collect(pool);
 	pthread_mutex_lock(&pool->grow);
 	b = make(pool, size);
 	pthread_mutex_unlock(&pool->grow);
+	vs_stat_add(&pool->stats, vmm_ns, vs_vmm_clock() - began);
 	if (!b) {
 		warn_once(size);
 		return VS_PASS;

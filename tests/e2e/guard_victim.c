@@ -96,6 +96,40 @@ static CUresult overrun_few(void)
 	return cuCtxSynchronize();
 }
 
+static unsigned byte_of(CUdeviceptr p, size_t size)
+{
+	unsigned char *host = malloc(size);
+	unsigned byte;
+
+	CHECK(host);
+	TRY(cuMemcpyDtoH(host, p, size));
+	byte = host[0];
+	for (size_t i = 1; i < size; i++)
+		CHECK(host[i] == byte);
+	free(host);
+	return byte;
+}
+
+/* Reads what was never written, and what was freed after slow work. */
+static CUresult stale(void)
+{
+	static const size_t sizes[] = {1000, SIZE, 3 * MiB};
+
+	for (int i = 0; i < 3; i++) {
+		CUdeviceptr p = victim_alloc(sizes[i]);
+
+		printf("%02x ", byte_of(p, sizes[i]));
+		fill_slowly(p, sizes[i]);
+		victim_free(p);
+		printf("%02x ", byte_of(p, sizes[i]));
+		/* and again, where it was used before */
+		p = victim_alloc(sizes[i]);
+		printf("%02x ", byte_of(p, sizes[i]));
+		victim_free(p);
+	}
+	return cuCtxSynchronize();
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -107,6 +141,7 @@ int main(int argc, char **argv)
 		{"overrun_read", overrun_read},
 		{"after_free", after_free},
 		{"overrun_few", overrun_few},
+		{"stale", stale},
 	};
 	CUresult result;
 
