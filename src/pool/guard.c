@@ -368,14 +368,16 @@ uint64_t vs_guard_collect(struct vs_pool *pool)
 	struct vs_fence *f = &pool->fence;
 	uint64_t released = 0, tag = 0;
 	struct vs_range *r;
+	bool is_empty;
 
 	if (!pool->guard.base)
 		return 0;
 	pthread_mutex_lock(&pool->lock);
-	r = TAILQ_LAST(&pool->guard.pending, vs_range_list);
-	tag = r ? r->tag : 0;
+	is_empty = TAILQ_EMPTY(&pool->guard.pending);
+	TAILQ_FOREACH (r, &pool->guard.pending, link)
+		tag = r->tag > tag ? r->tag : tag;
 	pthread_mutex_unlock(&pool->lock);
-	if (!r)
+	if (is_empty)
 		return 0;
 	if (tag >= atomic_load(&f->epoch))
 		vs_fence_record(f);
