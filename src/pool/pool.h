@@ -53,7 +53,7 @@ CUresult vs_pool_alloc(size_t size, CUdeviceptr *out);
 /*
  * Frees an allocation by its base. VS_PASS for every other pointer (0,
  * foreign, interior, freed), and the real function words the answer. Never
- * waits for the GPU, except in mode sync.
+ * waits for the GPU, except in mode sync and with knobs JUNK and GUARD.
  */
 CUresult vs_pool_free(CUdeviceptr p);
 
