@@ -6,12 +6,15 @@
 
 #include "base/log.h"
 #include "hook/ipc.h"
+#include "hook/peer.h"
 #include "pool/fence.h"
 
 #define MAX_DEVICES 64 /* of a set in 64 bits */
 /* A row may not be longer than 2^31 - 1 bytes (CU_DEVICE_ATTRIBUTE_MAX_PITCH)
  */
 #define MAX_ROW ((size_t)1 << 30)
+
+_Atomic bool vs_copy_has_opened;
 
 /* By device: the devices whose memory it was found not to reach. */
 static _Atomic uint64_t unreachable[MAX_DEVICES];
@@ -74,6 +77,7 @@ static bool open_to(CUdeviceptr p, CUdevice owner, CUdevice device)
 {
 	if (atomic_load(&unreachable[device]) & bit(owner))
 		return false;
+	atomic_store(&vs_copy_has_opened, true);
 	if (can_be_peers(device, owner) &&
 	    vs_pool_reach(p, device, true) == CUDA_SUCCESS &&
 	    vs_ipc_reach(p, device) == CUDA_SUCCESS)
@@ -366,52 +370,24 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 	return peer_3d(&c, way);
 }
 
-static CUresult set_here(const struct vs_set *s)
+bool vs_copy_is_closed(CUdeviceptr p, CUstream stream)
 {
-	if (s->height > 1 && s->element == 1)
-		return vs_real.cuMemsetD2D8_v2(s->dst, s->pitch,
-					       (unsigned char)s->value,
-					       s->width, s->height);
-	if (s->height > 1 && s->element == 2)
-		return vs_real.cuMemsetD2D16_v2(s->dst, s->pitch,
-						(unsigned short)s->value,
-						s->width, s->height);
-	if (s->height > 1)
-		return vs_real.cuMemsetD2D32_v2(s->dst, s->pitch, s->value,
-						s->width, s->height);
-	if (s->element == 1)
-		return vs_real.cuMemsetD8_v2(s->dst, (unsigned char)s->value,
-					     s->width);
-	if (s->element == 2)
-		return vs_real.cuMemsetD16_v2(s->dst, (unsigned short)s->value,
-					      s->width);
-	return vs_real.cuMemsetD32_v2(s->dst, s->value, s->width);
-}
-
-/* Waits for what comes before the call. */
-static CUresult wait_for(struct vs_way way)
-{
-	return way.is_per_thread ? vs_real.cuStreamSynchronize_ptsz(way.stream)
-				 : vs_real.cuStreamSynchronize(way.stream);
-}
-
-CUresult vs_copy_set_there(const struct vs_set *set, struct vs_way way)
-{
-	size_t row = set->width * set->element;
-	struct end dst =
-		end_at(CU_MEMORYTYPE_DEVICE, set->dst,
-		       set->height ? (set->height - 1) * set->pitch + row : 0);
+	struct vs_span span;
+	CUdevice device;
+	CUcontext ctx, popped;
 	CUresult result;
-	CUcontext popped;
 
-	/* a wait would end a capture */
-	if (!is_apart(&dst, runners(way.stream)) || vs_capture_count() > 0 ||
-	    wait_for(way) != CUDA_SUCCESS ||
-	    vs_real.cuCtxPushCurrent_v2(dst.span.ctx) != CUDA_SUCCESS)
-		return CUDA_ERROR_INVALID_VALUE;
-	result = set_here(set);
-	if (result == CUDA_SUCCESS)
-		result = vs_real.cuCtxSynchronize();
-	vs_real.cuCtxPopCurrent_v2(&popped);
-	return result;
+	if (!vs_pool_find(p, &span))
+		return false;
+	if (is_created(stream) && vs_real.cuStreamGetCtx) {
+		if (vs_real.cuStreamGetCtx(stream, &ctx) != CUDA_SUCCESS ||
+		    vs_real.cuCtxPushCurrent_v2(ctx) != CUDA_SUCCESS)
+			return false;
+		result = vs_real.cuCtxGetDevice(&device);
+		vs_real.cuCtxPopCurrent_v2(&popped);
+	} else {
+		result = vs_real.cuCtxGetDevice(&device);
+	}
+	return result == CUDA_SUCCESS && device != span.device &&
+	       !vs_peer_devices_are(device, span.device);
 }

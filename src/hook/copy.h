@@ -3,7 +3,7 @@
  * copy: calls that reach memory of the pool from another device.
  *
  * Note [Copies between devices]
- * The driver carries out plain copies and sets of cuMemAlloc memory on any
+ * The driver carries out plain copies of cuMemAlloc memory on any
  * device, peer or not. VMM memory must be open to the device that runs the
  * call; if it is not, the driver answers CUDA_ERROR_INVALID_VALUE and does
  * nothing (facts, section 7). So each call is made as it came; only one that
@@ -60,17 +60,21 @@ void vs_copy_open_for(CUdeviceptr p, CUcontext ctx) __attribute__((cold));
 CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 	__attribute__((cold));
 
-/* cuMemset...: `height` rows of `width` elements. */
-struct vs_set {
-	CUdeviceptr dst;
-	size_t pitch;
-	unsigned value, element;
-	size_t width, height;
-};
+/*
+ * Note [Sets between devices]
+ * The driver refuses to set cuMemAlloc memory of a device that is no enabled
+ * peer (CUDA_ERROR_INVALID_VALUE, seen on two H200), and so it does with VMM
+ * memory that is not open; that copies have opened it may not be seen.
+ */
+extern _Atomic bool vs_copy_has_opened;
+bool vs_copy_is_closed(CUdeviceptr p, CUstream stream) __attribute__((cold));
 
-/* vs_copy_between for a set, which has no peer call: waits for it. */
-CUresult vs_copy_set_there(const struct vs_set *set, struct vs_way way)
-	__attribute__((cold));
+static inline bool vs_set_is_refused(CUdeviceptr dst, CUstream stream)
+{
+	return vs_unlikely(atomic_load_explicit(&vs_copy_has_opened,
+						memory_order_relaxed)) &&
+	       vs_copy_is_closed(dst, stream);
+}
 
 /*
  * Before a peer copy of the program's own, which needs no access: work of the

@@ -28,6 +28,8 @@ void vs_enter_initialized(void)
 		return;
 	vs_real_complete();
 	vs_gate_initialized();
+	if (!vs_gate_is_open())
+		return;
 	vs_signal_install();
 	vs_dump_init();
 	vs_trace_init();

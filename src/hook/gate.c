@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -42,9 +43,35 @@ void vs_gate_close(const char *why)
 	vs_info("out of the way: %s", why);
 }
 
+static bool is_mode_asked_for(void)
+{
+	struct vs_knob_row row;
+
+	for (size_t i = 0; vs_knob_row(i, &row); i++)
+		if (strcmp(row.variable, "VMMSHIM") == 0)
+			return row.source == VS_FROM_ENV;
+	return false;
+}
+
+static int is_sanitizer(struct dl_phdr_info *info, size_t size, void *unused)
+{
+	(void)size;
+	(void)unused;
+	return info->dlpi_name &&
+	       strstr(info->dlpi_name, "/libsanitizer-collection.so") != NULL;
+}
+
+/*
+ * compute-sanitizer takes all that is mapped for allocated, so it would find
+ * nothing in the pool's memory. The driver loads its library in cuInit.
+ */
 void vs_gate_initialized(void)
 {
 	atomic_store(&is_initialized, true);
+	if (vs_pool_count() == 0 && !is_mode_asked_for() &&
+	    dl_iterate_phdr(is_sanitizer, NULL))
+		vs_gate_close("compute-sanitizer is to see each allocation; "
+			      "VMMSHIM=pool serves all the same");
 }
 
 void vs_gate_deinitialized(void)

@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "base/meta.h"
+#include "hook/copy.h"
 #include "hook/hook.h"
 #include "hook/ipc.h"
 #include "pool/pool.h"
@@ -16,6 +17,7 @@
 struct pair {
 	struct pair *next;
 	CUcontext ctx, peer;
+	CUdevice device, owner; /* of each */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -41,15 +43,43 @@ bool vs_peer_is_enabled(CUcontext ctx, CUcontext peer)
 	return is_enabled;
 }
 
+bool vs_peer_devices_are(CUdevice device, CUdevice owner)
+{
+	struct pair *p;
+
+	pthread_mutex_lock(&lock);
+	p = pairs;
+	while (p && (p->device != device || p->owner != owner))
+		p = p->next;
+	pthread_mutex_unlock(&lock);
+	return p != NULL;
+}
+
+static CUdevice device_of(CUcontext ctx)
+{
+	CUcontext popped;
+	CUdevice device = CU_DEVICE_INVALID;
+
+	if (vs_real.cuCtxPushCurrent_v2(ctx) == CUDA_SUCCESS) {
+		vs_real.cuCtxGetDevice(&device);
+		vs_real.cuCtxPopCurrent_v2(&popped);
+	}
+	return device;
+}
+
 static void note(CUcontext ctx, CUcontext peer, bool is_enabled)
 {
 	struct pair *fresh = is_enabled ? vs_meta_alloc(sizeof(*fresh)) : NULL;
 	struct pair *old = NULL, **link;
 
+	if (fresh)
+		*fresh = (struct pair){.ctx = ctx,
+				       .peer = peer,
+				       .device = device_of(ctx),
+				       .owner = device_of(peer)};
 	pthread_mutex_lock(&lock);
 	link = find(ctx, peer);
 	if (!*link && fresh) {
-		*fresh = (struct pair){.ctx = ctx, .peer = peer};
 		*link = fresh;
 		fresh = NULL;
 	} else if (*link && !is_enabled) {
@@ -95,7 +125,9 @@ VS_EXPORT CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peer)
 	CUresult result = vs_seen(vs_real.cuCtxDisablePeerAccess(peer));
 
 	/* access that stays is harmless: the program cannot tell */
-	if (result == CUDA_SUCCESS && is_open)
+	if (result == CUDA_SUCCESS && is_open) {
+		atomic_store(&vs_copy_has_opened, true);
 		tell_pool(peer, false);
+	}
 	return result;
 }

@@ -10,5 +10,7 @@
 
 /* The program has switched on access of `ctx` to memory of `peer`. */
 bool vs_peer_is_enabled(CUcontext ctx, CUcontext peer);
+/* Whether a context of `device` may reach memory of one of `owner`. */
+bool vs_peer_devices_are(CUdevice device, CUdevice owner);
 
 #endif

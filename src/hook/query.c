@@ -132,10 +132,12 @@ static bool is_closed(const struct vs_span *span)
 	       !vs_peer_is_enabled(current, span->ctx);
 }
 
-static bool no_access(const struct vs_span *s, uint64_t *out)
+/* Of memory that the current context cannot reach, too (on two H200). */
+static bool read_write(const struct vs_span *s, uint64_t *out)
 {
-	*out = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE;
-	return is_closed(s);
+	(void)s;
+	*out = CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE;
+	return true;
 }
 
 /*
@@ -154,7 +156,7 @@ static bool (*const answers[])(const struct vs_span *s, uint64_t *value_out) = {
 	[CU_POINTER_ATTRIBUTE_RANGE_SIZE] = size,
 	[CU_POINTER_ATTRIBUTE_MAPPED] = yes,
 	[CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES] = no,
-	[CU_POINTER_ATTRIBUTE_ACCESS_FLAGS] = no_access,
+	[CU_POINTER_ATTRIBUTE_ACCESS_FLAGS] = read_write,
 	[CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE] = no,
 	[CU_POINTER_ATTRIBUTE_MAPPING_SIZE] = mapping_size,
 	[CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR] = mapping_base,
@@ -199,14 +201,11 @@ static bool answer(void *data, CUpointer_attribute attribute, CUdeviceptr p,
 	return true;
 }
 
-/* What the driver is asked about in place of `p`. */
-static CUdeviceptr as_seen(CUpointer_attribute attribute, CUdeviceptr p,
-			   const struct vs_span *span)
+/* The address on the current device of what that cannot reach. */
+static bool is_hidden(CUpointer_attribute attribute, const struct vs_span *span)
 {
 	return attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER &&
-			       is_closed(span)
-		       ? unknown_address()
-		       : p;
+	       is_closed(span);
 }
 
 /* Whose an address is. */
@@ -248,8 +247,10 @@ VS_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data,
 	}
 	if (owner == OURS && data && answer(data, attribute, p, &span))
 		return CUDA_SUCCESS;
-	if (owner == OURS)
-		p = as_seen(attribute, p, &span);
+	if (owner == OURS && data && is_hidden(attribute, &span)) {
+		*(CUdeviceptr *)data = 0;
+		return CUDA_ERROR_INVALID_VALUE;
+	}
 	return vs_seen(vs_real.cuPointerGetAttribute(
 		data, attribute, owner == FREE ? unknown_address() : p));
 }
@@ -277,7 +278,9 @@ static CUresult get_ours(unsigned int n, CUpointer_attribute *attributes,
 		if (!data[i] || !answer(data[i], attributes[i], p, span))
 			result = vs_real.cuPointerGetAttributes(
 				1, &attributes[i], &data[i],
-				as_seen(attributes[i], p, span));
+				is_hidden(attributes[i], span)
+					? unknown_address()
+					: p);
 	return vs_seen(result);
 }
 
@@ -321,8 +324,9 @@ VS_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value,
 	if (owner == OURS && value &&
 	    attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
 		return vs_memops_set(&span, *(const unsigned int *)value != 0);
+	/* nothing else can be set, of any memory; VMM memory's error differs */
 	return vs_seen(vs_real.cuPointerSetAttribute(
-		value, attribute, owner == FREE ? unknown_address() : p));
+		value, attribute, owner == FOREIGN ? p : unknown_address()));
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base_out,
@@ -334,6 +338,9 @@ VS_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base_out,
 
 	if (vs_enter(VS_API_cuMemGetAddressRange_v2))
 		owner = owner_of(p, &span);
+	/* the driver knows what the current context can reach */
+	if (owner == OURS && is_closed(&span))
+		owner = FREE;
 	if (owner != OURS || !has_context())
 		return vs_seen(vs_real.cuMemGetAddressRange_v2(
 			base_out, size_out,

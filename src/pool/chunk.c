@@ -35,14 +35,13 @@ bool vs_chunks_init(struct vs_pool *pool)
 
 	TAILQ_INIT(&cs->idle);
 	TAILQ_INIT(&cs->cached);
-	TAILQ_INIT(&cs->stale);
 	RB_INIT(&cs->free);
 	RB_INIT(&cs->heads);
 	RB_INIT(&cs->tails);
 	cs->fineness = 1;
-	cs->at = vs_meta_table((pool->end - pool->base) / VS_GRANULE *
-			       sizeof(*cs->at));
-	return cs->at != NULL;
+	cs->spots = vs_meta_table((pool->end - pool->base) / VS_GRANULE *
+				  sizeof(*cs->spots));
+	return cs->spots != NULL;
 }
 
 struct vs_chunk *vs_chunk_at(const struct vs_pool *pool, CUdeviceptr p)
@@ -102,7 +101,8 @@ static void make_stale(struct vs_pool *pool, struct vs_chunk *c)
 	if (c->is_stale)
 		return;
 	c->is_stale = true;
-	TAILQ_INSERT_TAIL(&pool->chunks.stale, c, stale_link);
+	c->next_stale = pool->chunks.stale;
+	pool->chunks.stale = c;
 }
 
 void vs_chunk_use(struct vs_pool *pool, struct vs_chunk *c, uint64_t n)
@@ -178,9 +178,13 @@ static void leave_ends(struct vs_pool *pool, struct vs_chunk *c)
 
 void vs_chunk_died(struct vs_pool *pool, struct vs_chunk *c)
 {
-	leave_ends(pool, c);
+	struct vs_chunk **link = &pool->chunks.stale;
+
+	while (c->is_stale && *link != c)
+		link = &(*link)->next_stale;
 	if (c->is_stale)
-		TAILQ_REMOVE(&pool->chunks.stale, c, stale_link);
+		*link = c->next_stale;
+	leave_ends(pool, c);
 	pool->chunks.held -= c->size;
 	pool->chunks.count--;
 	vs_stat_add(&pool->stats, chunks_released, 1);
@@ -201,12 +205,12 @@ static void find_ends(struct vs_pool *pool, struct vs_chunk *c)
 	for (v = TAILQ_FIRST(&c->views); !v->is_on; v = TAILQ_NEXT(v, link))
 		;
 	end = v->at + c->size;
-	r = vs_heap_at(vs_heap_of(pool, v->at), v->at);
+	r = vs_heap_at(pool, v->at);
 	if (r->state == VS_RANGE_IDLE) {
 		c->head = r->base + r->span - v->at;
 		RB_INSERT(vs_chunk_head_tree, &pool->chunks.heads, c);
 	}
-	r = vs_heap_at(vs_heap_of(pool, v->at), end - 1);
+	r = vs_heap_at(pool, end - 1);
 	if (r->state == VS_RANGE_IDLE) {
 		c->tail = end - r->base;
 		RB_INSERT(vs_chunk_tail_tree, &pool->chunks.tails, c);
@@ -217,8 +221,8 @@ void vs_chunks_refresh(struct vs_pool *pool)
 {
 	struct vs_chunk *c;
 
-	while ((c = TAILQ_FIRST(&pool->chunks.stale))) {
-		TAILQ_REMOVE(&pool->chunks.stale, c, stale_link);
+	while ((c = pool->chunks.stale)) {
+		pool->chunks.stale = c->next_stale;
 		c->is_stale = false;
 		find_ends(pool, c);
 	}

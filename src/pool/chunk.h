@@ -30,23 +30,31 @@ enum vs_chunk_place {
 };
 
 struct vs_chunk {
+	/* one cache line that every use touches */
+	struct vs_view_list views;
+	uint64_t size; /* bytes, a multiple of VS_GRANULE */
+	uint64_t used; /* bytes of ranges that are not idle */
+	unsigned n_on; /* of its views */
+	enum vs_chunk_place place;
+	struct vs_chunk *next_stale;
+	uint64_t idle_tag; /* the work of this epoch may still touch it */
+	bool is_stale;	   /* head and tail are out of date */
+
 	TAILQ_ENTRY(vs_chunk) link;	     /* in idle or cached */
 	RB_ENTRY(vs_chunk) by_size;	     /* while in one of them */
 	RB_ENTRY(vs_chunk) by_head, by_tail; /* while head, tail are not 0 */
-	TAILQ_ENTRY(vs_chunk) stale_link;
-	struct vs_view_list views;
 	CUmemGenericAllocationHandle handle; /* 0: yet to be created */
 	uint64_t serial;		     /* in the order of their making */
-	uint64_t size;	     /* bytes, a multiple of VS_GRANULE */
 	uint64_t idle_since; /* clock, ns; meaningful while idle or cached */
-	uint64_t idle_tag;   /* the work of this epoch may still touch it */
-	uint64_t used;	     /* bytes of ranges that are not idle */
-	uint64_t dead;	     /* of them, in dead ranges (see pool/dead) */
+	uint64_t dead;	     /* part of used: dead ranges (see pool/dead) */
 	uint64_t dead_tag;   /* the newest of theirs */
 	uint64_t head, tail; /* idle bytes at its ends, if used in part */
-	unsigned n_on;	     /* of its views */
-	enum vs_chunk_place place;
-	bool is_stale; /* head and tail are out of date */
+};
+
+/* What lies over a granule of the arena. */
+struct vs_spot {
+	struct vs_view *view;	/* NULL: nothing is mapped */
+	struct vs_range *range; /* of the first byte; unless that is a hole */
 };
 
 TAILQ_HEAD(vs_chunk_list, vs_chunk);
@@ -55,13 +63,13 @@ RB_HEAD(vs_chunk_head_tree, vs_chunk);
 RB_HEAD(vs_chunk_tail_tree, vs_chunk);
 
 struct vs_chunks {
-	struct vs_view **at;	   /* by granule of the arena: what is mapped */
-	struct vs_chunk_list idle; /* mapped, longest idle first */
+	struct vs_spot *spots;		/* by granule of the arena */
+	struct vs_chunk_list idle;	/* mapped, longest idle first */
 	struct vs_chunk_list cached;	/* mapped nowhere, longest first */
 	struct vs_chunk_size_tree free; /* those of both lists */
 	struct vs_chunk_head_tree heads;
 	struct vs_chunk_tail_tree tails;
-	struct vs_chunk_list stale;
+	struct vs_chunk *stale;
 	uint64_t held;	       /* bytes of all chunks */
 	uint64_t idle_bytes;   /* of both lists, each chunk once */
 	uint64_t cached_bytes; /* of `cached` */

@@ -5,23 +5,102 @@
 #include "pool/state.h"
 #include "pool/view.h"
 
-static int compare_base(const struct vs_range *a, const struct vs_range *b)
-{
-	return a->base < b->base ? -1 : a->base > b->base;
-}
-
 static int compare_size(const struct vs_range *a, const struct vs_range *b)
 {
 	if (a->span != b->span)
 		return a->span < b->span ? -1 : 1;
-	return compare_base(a, b);
+	return a->base < b->base ? -1 : a->base > b->base;
 }
 
 /* tree.h marks its functions by a name that glibc leaves to struct members */
 #define __unused __attribute__((unused))
 RB_GENERATE_STATIC(vs_size_tree, vs_range, by_size, compare_size)
-RB_GENERATE_STATIC(vs_base_tree, vs_range, by_base, compare_base)
 #undef __unused
+
+/* The bin of a span; all of a bin's spans are below those of the next. */
+static unsigned bin_of(uint64_t span)
+{
+	uint64_t units = span / VS_RANGE_ALIGN;
+	unsigned log, bin;
+
+	if (units < 16)
+		return (unsigned)units;
+	log = 63 - (unsigned)__builtin_clzll(units);
+	bin = (log - 3) * 16 + (unsigned)(units >> (log - 4) & 15);
+	/* a request may be for any number of bytes */
+	return bin < VS_RANGE_BINS ? bin : VS_RANGE_BINS - 1;
+}
+
+/* The first filled bin from `bin` on, the last before it; or VS_RANGE_BINS. */
+static unsigned filled_from(const struct vs_heap *h, unsigned bin)
+{
+	unsigned word = bin / 64;
+	uint64_t bits;
+
+	if (bin >= VS_RANGE_BINS)
+		return VS_RANGE_BINS;
+	bits = h->filled[word] & ~(uint64_t)0 << bin % 64;
+	while (bits == 0) {
+		if (++word == sizeof(h->filled) / sizeof(h->filled[0]))
+			return VS_RANGE_BINS;
+		bits = h->filled[word];
+	}
+	return word * 64 + (unsigned)__builtin_ctzll(bits);
+}
+
+static unsigned filled_before(const struct vs_heap *h, unsigned bin)
+{
+	unsigned word = bin / 64;
+	uint64_t bits = h->filled[word] & ~(~(uint64_t)0 << bin % 64);
+
+	while (bits == 0) {
+		if (word == 0)
+			return VS_RANGE_BINS;
+		bits = h->filled[--word];
+	}
+	return word * 64 + 63 - (unsigned)__builtin_clzll(bits);
+}
+
+/* Puts an idle range or a hole among those of its size; takes it out. */
+static void list(struct vs_heap *h, struct vs_range *r)
+{
+	unsigned bin;
+
+	if (r->state == VS_RANGE_HOLE) {
+		RB_INSERT(vs_size_tree, &h->holes, r);
+		return;
+	}
+	bin = bin_of(r->span);
+	RB_INSERT(vs_size_tree, &h->idle[bin], r);
+	h->filled[bin / 64] |= (uint64_t)1 << bin % 64;
+}
+
+static void unlist(struct vs_heap *h, struct vs_range *r)
+{
+	unsigned bin;
+
+	if (r->state == VS_RANGE_HOLE) {
+		RB_REMOVE(vs_size_tree, &h->holes, r);
+		return;
+	}
+	bin = bin_of(r->span);
+	RB_REMOVE(vs_size_tree, &h->idle[bin], r);
+	if (RB_EMPTY(&h->idle[bin]))
+		h->filled[bin / 64] &= ~((uint64_t)1 << bin % 64);
+}
+
+/* The smallest idle range of at least `span` bytes, or NULL. */
+static struct vs_range *find_fit(struct vs_heap *h, uint64_t span)
+{
+	struct vs_range wanted = {.span = span, .base = 0};
+	unsigned bin = bin_of(span);
+	struct vs_range *r = RB_NFIND(vs_size_tree, &h->idle[bin], &wanted);
+
+	if (r)
+		return r;
+	bin = filled_from(h, bin + 1);
+	return bin < VS_RANGE_BINS ? RB_MIN(vs_size_tree, &h->idle[bin]) : NULL;
+}
 
 bool vs_heap_stock(struct vs_pool *pool, unsigned n)
 {
@@ -68,22 +147,54 @@ bool vs_heap_init(struct vs_pool *pool, struct vs_heap *h, CUdeviceptr base,
 	r = from_stock(pool);
 	h->base = base;
 	h->end = end;
-	RB_INIT(&h->idle);
 	RB_INIT(&h->holes);
-	RB_INIT(&h->ranges);
 	r->base = base;
 	r->span = end - base;
 	r->state = VS_RANGE_HOLE;
 	r->prev = r->next = NULL;
 	h->first = h->last = r;
-	RB_INSERT(vs_size_tree, &h->holes, r);
-	RB_INSERT(vs_base_tree, &h->ranges, r);
+	list(h, r);
 	return true;
 }
 
-static struct vs_size_tree *tree_of(struct vs_heap *h, struct vs_range *r)
+static struct vs_spot *spot_of(const struct vs_pool *pool, CUdeviceptr p)
 {
-	return r->state == VS_RANGE_IDLE ? &h->idle : &h->holes;
+	return &pool->chunks.spots[(p - pool->base) / VS_GRANULE];
+}
+
+/* Names `r` at the granules that begin in [base, base + span), part of it. */
+static void name(struct vs_pool *pool, struct vs_range *r, CUdeviceptr base,
+		 uint64_t span)
+{
+	CUdeviceptr p = (base + VS_GRANULE - 1) / VS_GRANULE * VS_GRANULE;
+	struct vs_spot *spot = spot_of(pool, p);
+
+	for (; p < base + span; p += VS_GRANULE)
+		spot++->range = r;
+}
+
+/* Cuts `span` bytes off the left of a range; they are the new one. */
+static struct vs_range *cut_left(struct vs_pool *pool, struct vs_heap *h,
+				 struct vs_range *r, uint64_t span)
+{
+	struct vs_range *left = from_stock(pool);
+
+	left->base = r->base;
+	left->span = span;
+	left->state = r->state;
+	left->next = r;
+	left->prev = r->prev;
+	if (r->prev)
+		r->prev->next = left;
+	else
+		h->first = left;
+	r->prev = left;
+	r->base += span;
+	r->span -= span;
+	r->is_indexed = false;
+	if (r->state != VS_RANGE_HOLE)
+		name(pool, left, left->base, left->span);
+	return left;
 }
 
 struct vs_range *vs_heap_cut(struct vs_pool *pool, struct vs_heap *h,
@@ -103,24 +214,37 @@ struct vs_range *vs_heap_cut(struct vs_pool *pool, struct vs_heap *h,
 	r->next = right;
 	r->span = span;
 	r->is_indexed = false;
-	RB_INSERT(vs_base_tree, &h->ranges, right);
+	if (r->state != VS_RANGE_HOLE)
+		name(pool, right, right->base, right->span);
 	return right;
 }
 
-void vs_heap_join(struct vs_pool *pool, struct vs_heap *h,
-		  struct vs_range *left)
+/* The larger one stays, so that few granules change their range. */
+struct vs_range *vs_heap_join(struct vs_pool *pool, struct vs_heap *h,
+			      struct vs_range *left)
 {
 	struct vs_range *right = left->next;
+	bool is_right = right->span > left->span;
+	struct vs_range *stays = is_right ? right : left;
+	struct vs_range *goes = is_right ? left : right;
 
-	RB_REMOVE(vs_base_tree, &h->ranges, right);
-	left->span += right->span;
-	left->is_indexed = false;
-	left->next = right->next;
-	if (right->next)
-		right->next->prev = left;
+	if (left->state != VS_RANGE_HOLE)
+		name(pool, stays, goes->base, goes->span);
+	stays->base = left->base;
+	stays->span = left->span + right->span;
+	stays->is_indexed = false;
+	stays->prev = left->prev;
+	stays->next = right->next;
+	if (stays->prev)
+		stays->prev->next = stays;
 	else
-		h->last = left;
-	to_stock(pool, right);
+		h->first = stays;
+	if (stays->next)
+		stays->next->prev = stays;
+	else
+		h->last = stays;
+	to_stock(pool, goes);
+	return stays;
 }
 
 /* Whether a range and the one right of it are one, both idle or holes. */
@@ -138,15 +262,14 @@ void vs_heap_settle(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r,
 {
 	r->state = state;
 	if (may_merge(pool, r)) {
-		RB_REMOVE(vs_size_tree, tree_of(h, r), r->next);
-		vs_heap_join(pool, h, r);
+		unlist(h, r->next);
+		r = vs_heap_join(pool, h, r);
 	}
 	if (r->prev && r->prev->state == state && may_merge(pool, r->prev)) {
-		r = r->prev;
-		RB_REMOVE(vs_size_tree, tree_of(h, r), r);
-		vs_heap_join(pool, h, r);
+		unlist(h, r->prev);
+		r = vs_heap_join(pool, h, r->prev);
 	}
-	RB_INSERT(vs_size_tree, tree_of(h, r), r);
+	list(h, r);
 }
 
 struct vs_range *vs_heap_carve(struct vs_pool *pool, struct vs_heap *h,
@@ -154,17 +277,23 @@ struct vs_range *vs_heap_carve(struct vs_pool *pool, struct vs_heap *h,
 			       uint64_t span)
 {
 	uint64_t before = base - r->base, after = r->span - before - span;
-	struct vs_size_tree *tree = tree_of(h, r);
+	struct vs_range *rest;
 
-	RB_REMOVE(vs_size_tree, tree, r);
-	if (after > 0)
-		RB_INSERT(vs_size_tree, tree,
-			  vs_heap_cut(pool, h, r, before + span));
-	if (before > 0) {
-		struct vs_range *left = r;
-
-		r = vs_heap_cut(pool, h, left, before);
-		RB_INSERT(vs_size_tree, tree, left);
+	unlist(h, r);
+	/* the largest part keeps the struct: few granules change their range */
+	if (after > 0 && after >= before + span) {
+		rest = r;
+		r = cut_left(pool, h, rest, before + span);
+		list(h, rest);
+	} else if (after > 0) {
+		list(h, vs_heap_cut(pool, h, r, before + span));
+	}
+	if (before > 0 && before >= span) {
+		rest = r;
+		r = vs_heap_cut(pool, h, rest, before);
+		list(h, rest);
+	} else if (before > 0) {
+		list(h, cut_left(pool, h, r, before));
 	}
 	return r;
 }
@@ -185,8 +314,7 @@ static struct vs_range *take_part(struct vs_pool *pool, struct vs_heap *h,
 struct vs_range *vs_heap_take(struct vs_pool *pool, struct vs_heap *h,
 			      uint64_t span)
 {
-	struct vs_range wanted = {.span = span, .base = 0};
-	struct vs_range *r = RB_NFIND(vs_size_tree, &h->idle, &wanted);
+	struct vs_range *r = find_fit(h, span);
 	CUdeviceptr base;
 
 	if (!r)
@@ -203,7 +331,7 @@ struct vs_range *vs_heap_take_at(struct vs_pool *pool, struct vs_heap *h,
 				 CUdeviceptr base, uint64_t span,
 				 enum vs_range_state state)
 {
-	return take_part(pool, h, vs_heap_at(h, base), base, span, state);
+	return take_part(pool, h, vs_heap_at(pool, base), base, span, state);
 }
 
 void vs_heap_give(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r)
@@ -221,6 +349,7 @@ struct vs_range *vs_heap_claim(struct vs_pool *pool, struct vs_heap *h,
 		return NULL;
 	r = vs_heap_carve(pool, h, r, base, span);
 	r->state = VS_RANGE_BUSY;
+	name(pool, r, base, span);
 	return r;
 }
 
@@ -229,19 +358,13 @@ void vs_heap_hollow(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r)
 	vs_heap_settle(pool, h, r, VS_RANGE_HOLE);
 }
 
-struct vs_range *vs_heap_at(struct vs_heap *h, CUdeviceptr p)
+struct vs_range *vs_heap_at(const struct vs_pool *pool, CUdeviceptr p)
 {
-	struct vs_range *r = RB_ROOT(&h->ranges), *found = NULL;
+	struct vs_range *r = spot_of(pool, p)->range;
 
-	while (r) {
-		if (r->base > p) {
-			r = RB_LEFT(r, by_base);
-		} else {
-			found = r;
-			r = RB_RIGHT(r, by_base);
-		}
-	}
-	return found;
+	while (p - r->base >= r->span)
+		r = r->next;
+	return r;
 }
 
 struct vs_range *vs_heap_hole(struct vs_heap *h, uint64_t span)
@@ -254,14 +377,22 @@ struct vs_range *vs_heap_hole(struct vs_heap *h, uint64_t span)
 struct vs_range *vs_heap_below(struct vs_heap *h, uint64_t span)
 {
 	struct vs_range wanted = {.span = span, .base = 0};
-	struct vs_range *r = RB_NFIND(vs_size_tree, &h->idle, &wanted);
+	unsigned bin = bin_of(span);
+	struct vs_range *r = RB_NFIND(vs_size_tree, &h->idle[bin], &wanted);
 
-	return r ? RB_PREV(vs_size_tree, &h->idle, r)
-		 : RB_MAX(vs_size_tree, &h->idle);
+	if (r)
+		return vs_heap_smaller(h, r);
+	bin = filled_before(h, bin + 1);
+	return bin < VS_RANGE_BINS ? RB_MAX(vs_size_tree, &h->idle[bin]) : NULL;
 }
 
 struct vs_range *vs_heap_smaller(struct vs_heap *h, struct vs_range *r)
 {
-	(void)h;
-	return RB_PREV(vs_size_tree, &h->idle, r);
+	unsigned bin = bin_of(r->span);
+	struct vs_range *smaller = RB_PREV(vs_size_tree, NULL, r);
+
+	if (smaller)
+		return smaller;
+	bin = filled_before(h, bin);
+	return bin < VS_RANGE_BINS ? RB_MAX(vs_size_tree, &h->idle[bin]) : NULL;
 }

@@ -6,6 +6,10 @@
  * pool/view; in contiguous mode only within a view). Everything here is guarded
  * by the pool's lock; no driver call is made here.
  *
+ * A program's own work empties the caches between two calls, so a call costs
+ * what it touches: idle ranges are in one small tree a size bin, a range is
+ * two cache lines, and the range at an address is found by the granule.
+ *
  * Note [One byte, several addresses]: a chunk may be mapped at several places
  * (views). Each byte of it is either idle at all of them, or belongs to one
  * range that is live, pending or busy at one of them, and lies in a shadow at
@@ -42,11 +46,11 @@ enum vs_range_state {
 
 struct vs_range {
 	RB_ENTRY(vs_range) by_size; /* while hole or idle */
-	RB_ENTRY(vs_range) by_base;
-	struct vs_range *prev, *next; /* by address; next: or in the stock */
-	TAILQ_ENTRY(vs_range) link;   /* while pending or dead */
 	CUdeviceptr base;
-	uint64_t span; /* bytes, a multiple of VS_RANGE_ALIGN */
+	uint64_t span;		      /* bytes, a multiple of VS_RANGE_ALIGN */
+	struct vs_range *prev, *next; /* by address; next: or in the stock */
+	/* the second cache line */
+	TAILQ_ENTRY(vs_range) link; /* while pending or dead */
 	enum vs_range_state state;
 	bool is_indexed; /* the owner index names it for just this span */
 	bool is_pinned;	 /* not to be used again after its free */
@@ -61,14 +65,17 @@ struct vs_range {
 };
 
 RB_HEAD(vs_size_tree, vs_range);
-RB_HEAD(vs_base_tree, vs_range);
 TAILQ_HEAD(vs_range_list, vs_range);
+
+/* Bins of spans: sixteen for each doubling, up to 2^36 times the alignment. */
+#define VS_RANGE_BINS (34 * 16)
 
 struct vs_heap {
 	CUdeviceptr base, end; /* constant */
 	struct vs_range *first, *last;
-	struct vs_size_tree idle, holes;
-	struct vs_base_tree ranges; /* all of them */
+	struct vs_size_tree holes;
+	uint64_t filled[(VS_RANGE_BINS + 63) / 64]; /* a bit for each bin */
+	struct vs_size_tree idle[VS_RANGE_BINS];
 };
 
 /* Structs for ranges to come, so that a change cannot fail half-way. */
@@ -115,18 +122,18 @@ void vs_heap_hollow(struct vs_pool *pool, struct vs_heap *h,
 struct vs_range *vs_heap_carve(struct vs_pool *pool, struct vs_heap *h,
 			       struct vs_range *r, CUdeviceptr base,
 			       uint64_t span);
-/* Cuts in two; returns the right one. Takes from the stock. */
+/* Cuts in two; returns the right one, which is new. Takes from the stock. */
 struct vs_range *vs_heap_cut(struct vs_pool *pool, struct vs_heap *h,
 			     struct vs_range *r, uint64_t span);
-/* Merges a range with the one right of it. */
-void vs_heap_join(struct vs_pool *pool, struct vs_heap *h,
-		  struct vs_range *left);
+/* Merges a range with the one right of it; returns the one that is left. */
+struct vs_range *vs_heap_join(struct vs_pool *pool, struct vs_heap *h,
+			      struct vs_range *left);
 /* Turns a range into an idle one or a hole, and merges it. */
 void vs_heap_settle(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r,
 		    enum vs_range_state state);
 
-/* The range that `p` lies in. */
-struct vs_range *vs_heap_at(struct vs_heap *h, CUdeviceptr p);
+/* The range that `p` lies in, which is not a hole. */
+struct vs_range *vs_heap_at(const struct vs_pool *pool, CUdeviceptr p);
 /* Smallest hole of at least `span` bytes, or NULL. */
 struct vs_range *vs_heap_hole(struct vs_heap *h, uint64_t span);
 /* Largest idle range below `span` bytes, and the next smaller one; or NULL. */

@@ -92,8 +92,7 @@ bool vs_pool_find(CUdeviceptr p, struct vs_span *span_out)
 
 	if (!pool)
 		return false;
-	if (p >= pool->heap[VS_HEAP_SLABS].base &&
-	    p < pool->heap[VS_HEAP_SLABS].end)
+	if (p < pool->slabs_end)
 		return find_object(pool, p, span_out);
 	return find_range(pool, p, span_out);
 }

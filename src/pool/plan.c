@@ -234,15 +234,16 @@ static struct vs_range *fresh_place(struct vs_pool *pool, struct vs_plan *plan)
 
 /* Cuts the place into one spot a step; leaves it busy without host memory. */
 static bool cut_spots(struct vs_pool *pool, struct vs_plan *plan,
-		      struct vs_range *spot)
+		      struct vs_range *place)
 {
+	struct vs_range *spot = place;
 	struct vs_step *step;
 	unsigned n = 0;
 
 	TAILQ_FOREACH (step, &plan->steps, link)
 		n++;
 	if (!vs_heap_stock(pool, n)) {
-		vs_heap_hollow(pool, plan->heap, spot);
+		vs_heap_hollow(pool, plan->heap, place);
 		return false;
 	}
 	TAILQ_FOREACH (step, &plan->steps, link) {

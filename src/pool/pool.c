@@ -75,7 +75,7 @@ CUresult vs_pool_free(CUdeviceptr p)
 	r = vs_real.cuCtxGetCurrent(&current);
 	if (__builtin_expect(!t || r != CUDA_SUCCESS || !current, 0))
 		return r != CUDA_SUCCESS ? r : VS_PASS;
-	if (p < pool->heap[VS_HEAP_SLABS].end && !pool->is_fussy) {
+	if (p < pool->slabs_end && !pool->is_fussy) {
 		slab = vs_slab_at(pool, p);
 		tc = t->cache;
 		if (slab && tc && tc->ctx == vs_slab_caches(slab))
@@ -140,6 +140,7 @@ static bool lay_out(struct vs_pool *pool)
 		vs_guard_init(pool, large_end);
 	}
 
+	pool->slabs_end = slabs_end;
 	pool->slab_at = vs_meta_table(sixteenth / VS_SLAB_PAGE *
 				      sizeof(*pool->slab_at));
 	return pool->slab_at && vs_chunks_init(pool) && vs_owner_init(pool) &&
@@ -333,7 +334,7 @@ static CUresult free_slow(struct vs_thread *t, struct vs_pool *pool,
 		if (vs_guard_holds(pool, p))
 			return vs_guard_free(pool, p);
 	}
-	if (p >= pool->heap[VS_HEAP_SLABS].end)
+	if (p >= pool->slabs_end)
 		return vs_range_free(pool, p);
 	slab = vs_slab_at(pool, p);
 	if (!slab)
@@ -434,7 +435,7 @@ void vs_pool_pin(CUdeviceptr p)
 	pthread_mutex_lock(&pool->lock);
 	if (!vs_pool_find(p, &span))
 		;
-	else if (p < pool->heap[VS_HEAP_SLABS].end)
+	else if (p < pool->slabs_end)
 		vs_slab_pin(pool, p);
 	else if ((r = vs_owner_range(pool, p)))
 		r->is_pinned = true;

@@ -136,8 +136,7 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 	unsigned n = (unsigned)(range->span / size);
 	struct vs_slab *slab = vs_meta_alloc(slab_struct_size(n));
 	_Atomic uint64_t *words = vs_meta_alloc(n * sizeof(*words));
-	size_t page =
-		(range->base - pool->heap[VS_HEAP_SLABS].base) / VS_SLAB_PAGE;
+	size_t page = (range->base - pool->base) / VS_SLAB_PAGE;
 
 	if (!slab || !words) {
 		vs_meta_free(slab, slab_struct_size(n));
@@ -167,8 +166,7 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 static uint64_t unmake(struct vs_pool *pool, struct vs_slab *slab)
 {
 	uint64_t span = slab->range->span;
-	size_t page =
-		(slab->base - pool->heap[VS_HEAP_SLABS].base) / VS_SLAB_PAGE;
+	size_t page = (slab->base - pool->base) / VS_SLAB_PAGE;
 	unsigned n = slab->n_objects;
 
 	for (size_t i = 0; i < span / VS_SLAB_PAGE; i++)

@@ -102,7 +102,7 @@ static inline size_t vs_class_size(unsigned class)
 static inline struct vs_slab *vs_slab_at(const struct vs_pool *pool,
 					 CUdeviceptr p)
 {
-	size_t page = (p - pool->heap[VS_HEAP_SLABS].base) / VS_SLAB_PAGE;
+	size_t page = (p - pool->base) / VS_SLAB_PAGE;
 
 	return __atomic_load_n(&pool->slab_at[page], __ATOMIC_ACQUIRE);
 }

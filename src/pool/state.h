@@ -40,37 +40,45 @@ enum vs_heap_kind {
 
 struct vs_slab;
 
+/* In the order of use: what a hit touches is together, at the top. */
 struct vs_pool {
-	struct vs_vmm_device dev; /* constant */
-	CUdeviceptr base, end;	  /* the arena; constant */
-	int index;		  /* among the pools; constant */
+	CUdeviceptr base, end;	     /* the arena; constant */
+	struct vs_owner_page *owner; /* by 1 MiB of the arena; atomics */
+	struct vs_slab **slab_at; /* by VS_SLAB_PAGE of the slab heap; atomic */
+	CUdeviceptr slabs_end;	  /* the slab heap begins the arena; constant */
+	bool is_fussy; /* frees take the slow path: sync, zero, junk, guard;
+			* constant
+			*/
+	bool is_sync;  /* constant */
+	bool is_contiguous; /* constant */
 
-	pthread_mutex_t grow;
 	pthread_mutex_t lock;
-
-	struct vs_heap heap[VS_N_HEAPS];
-	struct vs_chunks chunks;
-	struct vs_guard guard;
-	struct vs_stock stock;		  /* of pool/heap */
-	struct vs_owner_page *owner;	  /* by 1 MiB of the arena; atomics */
-	struct vs_range_list pending;	  /* oldest first, by tag */
-	uint64_t pending_bytes;		  /* of that list */
-	struct vs_range_list dead;	  /* oldest first, by tag */
-	struct vs_chunk_list spent;	  /* chunks that were all dead */
-	uint64_t looked;		  /* at the markers, for a hit; clock */
-	uint64_t now;			  /* clock, ns, as of the last tick */
-	uint64_t seen_calls, quiet_since; /* decay's; count, clock */
-	unsigned n_quiet_looks;		  /* decay's, since quiet_since */
-	uint64_t unmarked_bytes; /* of them, freed in the current epoch */
-	uint64_t unmarked_tag;	 /* that epoch */
+	struct vs_range_list pending; /* oldest first, by tag */
+	uint64_t pending_bytes;	      /* of that list */
+	uint64_t unmarked_bytes;      /* of them, freed in the current epoch */
+	uint64_t looked;	      /* at the markers, for a hit; clock */
+	uint64_t now;		      /* clock, ns, as of the last tick */
+	uint64_t small_bytes; /* live small objects, when last added up */
 	/* ranges only, asked for and given; written under lock, read anywhere
 	 */
 	_Atomic uint64_t live_bytes, live_spans, live_blocks;
-	uint64_t small_bytes; /* live small objects, when last added up */
+	struct vs_stock stock; /* of pool/heap */
+	struct vs_chunks chunks;
+	struct vs_fence fence;
+	struct vs_stats stats;
+	struct vs_heap heap[VS_N_HEAPS];
+
+	pthread_mutex_t grow;
+	struct vs_guard guard;
+	struct vs_range_list dead;	  /* oldest first, by tag */
+	struct vs_chunk_list spent;	  /* chunks that were all dead */
+	struct vs_vmm_device dev;	  /* constant */
+	int index;			  /* among the pools; constant */
+	uint64_t seen_calls, quiet_since; /* decay's; count, clock */
+	unsigned n_quiet_looks;		  /* decay's, since quiet_since */
 
 	/* small objects: what left the slabs for threads and is not back */
-	struct vs_slab **slab_at; /* by VS_SLAB_PAGE of the slab heap; atomic */
-	struct vs_slabs *slabs;	  /* of every context with small objects */
+	struct vs_slabs *slabs; /* of every context with small objects */
 	/* every one made for this pool; pushed under lock, read anywhere */
 	_Atomic(struct vs_tcache *) tcaches;
 	uint64_t slab_bytes; /* of ranges that are slabs */
@@ -81,17 +89,12 @@ struct vs_pool {
 
 	_Atomic uint64_t peers; /* devices with access to our chunks */
 	_Atomic uint64_t reach; /* peers and the device itself */
-	struct vs_fence fence;
-	struct vs_stats stats;
 
 	/* knobs, in bytes of this device; constant */
 	uint64_t memory_limit; /* UINT64_MAX: none */
 	uint64_t pending_limit;
 	uint64_t release_threshold;
 	uint64_t chunk_size; /* 0: by the growth rule */
-	bool is_contiguous;
-	bool is_sync;
-	bool is_fussy; /* the slow path: sync, zero, junk or guard */
 };
 
 /* Pools by device ordinal, NULL where none was made. */

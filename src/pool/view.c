@@ -4,9 +4,9 @@
 #include "base/meta.h"
 #include "pool/state.h"
 
-static struct vs_view **slot(const struct vs_pool *pool, CUdeviceptr p)
+static struct vs_spot *spot_of(const struct vs_pool *pool, CUdeviceptr p)
 {
-	return &pool->chunks.at[(p - pool->base) / VS_GRANULE];
+	return &pool->chunks.spots[(p - pool->base) / VS_GRANULE];
 }
 
 static CUdeviceptr end_of(const struct vs_view *v)
@@ -16,7 +16,7 @@ static CUdeviceptr end_of(const struct vs_view *v)
 
 struct vs_view *vs_view_at(const struct vs_pool *pool, CUdeviceptr p)
 {
-	return *slot(pool, p);
+	return spot_of(pool, p)->view;
 }
 
 struct vs_heap *vs_heap_of(struct vs_pool *pool, CUdeviceptr p)
@@ -83,7 +83,7 @@ static void shade(struct vs_pool *pool, struct vs_view *v, uint64_t offset,
 		if (w == v || !w->is_on)
 			continue;
 		h = vs_heap_of(pool, w->at);
-		r = vs_heap_at(h, w->at + offset);
+		r = vs_heap_at(pool, w->at + offset);
 		r = vs_heap_carve(pool, h, r, w->at + offset, n);
 		r->state = VS_RANGE_SHADOW;
 	}
@@ -99,7 +99,7 @@ static void unshade(struct vs_pool *pool, struct vs_view *v, uint64_t offset)
 		if (w == v || !w->is_on)
 			continue;
 		h = vs_heap_of(pool, w->at);
-		vs_heap_settle(pool, h, vs_heap_at(h, w->at + offset),
+		vs_heap_settle(pool, h, vs_heap_at(pool, w->at + offset),
 			       VS_RANGE_IDLE);
 	}
 }
@@ -143,7 +143,7 @@ void vs_views_unuse(struct vs_pool *pool, CUdeviceptr base, uint64_t span)
 void vs_view_mapped(struct vs_pool *pool, struct vs_view *v)
 {
 	for (CUdeviceptr p = v->at; p < end_of(v); p += VS_GRANULE)
-		*slot(pool, p) = v;
+		spot_of(pool, p)->view = v;
 	v->touched = ++pool->chunks.touches;
 	TAILQ_INSERT_TAIL(&v->chunk->views, v, link);
 }
@@ -151,10 +151,10 @@ void vs_view_mapped(struct vs_pool *pool, struct vs_view *v)
 void vs_view_unmapped(struct vs_pool *pool, struct vs_view *v)
 {
 	struct vs_heap *h = vs_heap_of(pool, v->at);
-	struct vs_range *r = vs_heap_at(h, v->at);
+	struct vs_range *r = vs_heap_at(pool, v->at);
 
 	for (CUdeviceptr p = v->at; p < end_of(v); p += VS_GRANULE)
-		*slot(pool, p) = NULL;
+		spot_of(pool, p)->view = NULL;
 	TAILQ_REMOVE(&v->chunk->views, v, link);
 	vs_heap_hollow(pool, h, r);
 	vs_meta_free(v, sizeof(*v));
@@ -179,7 +179,7 @@ unsigned vs_view_cuts(struct vs_pool *pool, const struct vs_view *v)
 
 	if (!like)
 		return 0;
-	r = vs_heap_at(vs_heap_of(pool, like->at), like->at);
+	r = vs_heap_at(pool, like->at);
 	for (; r && r->base < end_of(like); r = r->next)
 		n++;
 	return n;
@@ -190,8 +190,7 @@ static void copy_ranges(struct vs_pool *pool, struct vs_view *v,
 			struct vs_range *r, struct vs_view *like)
 {
 	struct vs_heap *h = vs_heap_of(pool, v->at);
-	struct vs_range *from =
-		vs_heap_at(vs_heap_of(pool, like->at), like->at);
+	struct vs_range *from = vs_heap_at(pool, like->at);
 
 	for (; from && from->base < end_of(like); from = from->next) {
 		CUdeviceptr end = from->base + from->span;
@@ -212,7 +211,7 @@ bool vs_view_on(struct vs_pool *pool, struct vs_view *v)
 {
 	struct vs_view *like = other_on(v);
 	struct vs_heap *h = vs_heap_of(pool, v->at);
-	struct vs_range *r = vs_heap_at(h, v->at);
+	struct vs_range *r = vs_heap_at(pool, v->at);
 
 	if (!vs_heap_stock(pool, vs_view_cuts(pool, v)))
 		return false;
@@ -234,7 +233,7 @@ bool vs_view_off(struct vs_pool *pool, struct vs_view *v)
 	if (!vs_heap_stock(pool, 4))
 		return false;
 	for (CUdeviceptr p = v->at; p < end_of(v); p = r->base + r->span) {
-		r = vs_heap_at(h, p);
+		r = vs_heap_at(pool, p);
 		if (r->state == VS_RANGE_IDLE)
 			r = vs_heap_carve(pool, h, r, p,
 					  part(v, p, r->base + r->span));
@@ -243,7 +242,7 @@ bool vs_view_off(struct vs_pool *pool, struct vs_view *v)
 			first = r;
 	}
 	while (first->span < v->chunk->size)
-		vs_heap_join(pool, h, first);
+		first = vs_heap_join(pool, h, first);
 	v->is_on = false;
 	v->chunk->n_on--;
 	vs_chunk_sort(pool, v->chunk);

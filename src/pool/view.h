@@ -27,15 +27,15 @@ struct vs_heap;
 #define VS_VIEWS 8
 
 struct vs_view {
-	TAILQ_ENTRY(vs_view) link; /* of the chunk */
-	struct vs_chunk *chunk;	   /* constant */
+	struct vs_chunk *chunk; /* constant */
 	CUdeviceptr at;
 	uint64_t region;
 	uint64_t used;	   /* bytes of ranges in use whose address is here */
 	uint64_t touched;  /* a count that grows with each use of any view */
 	uint64_t idle_tag; /* the work of this epoch may still touch it */
 	bool is_on;
-	bool has_access; /* it was on, or ready to be */
+	bool has_access;	   /* it was on, or ready to be */
+	TAILQ_ENTRY(vs_view) link; /* of the chunk */
 };
 
 TAILQ_HEAD(vs_view_list, vs_view);

@@ -298,8 +298,9 @@ void golden_codes(const char *what, CUdeviceptr p)
 	show_access(what, p, CU_MEM_LOCATION_TYPE_DEVICE, 0);
 	show_access(what, p, CU_MEM_LOCATION_TYPE_DEVICE, 99);
 	show_access(what, p, CU_MEM_LOCATION_TYPE_INVALID, 0);
-	set(what, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, 1, p);
+	/* cleared, it may be set again by the time of the next look */
 	set(what, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, 0, p);
+	set(what, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, 1, p);
 	set(what, CU_POINTER_ATTRIBUTE_BUFFER_ID, 1, p);
 	set(what, CU_POINTER_ATTRIBUTE_IS_MANAGED, 1, p);
 	printf("%s: set to NULL: %s\n", what,

@@ -50,15 +50,25 @@ def true(condition, what):
         raise Failed(what)
 
 
+def n_devices():
+    probe = os.path.join(TOP, "tests", "gpu", "probe")
+    said = subprocess.run([probe], stdout=subprocess.PIPE, check=False).stdout
+    return int(said.split()[0]) if said[:1].isdigit() else 0
+
+
 class Puppet:
     """A CUDA program that obeys."""
 
     all = []
 
     def __init__(self, *variables, shim=True, files=None, user=None,
-                 log="warn"):
+                 log="warn", devices=1):
         if REAL and any(v.startswith("SIM_") for v in variables):
             raise Skipped("needs the simulator")
+        if REAL and devices > n_devices():
+            raise Skipped(f"needs {devices} GPUs")
+        if not REAL and devices > 1:
+            variables += (f"SIM_DEVICES={devices}",)
         self.said = b""
         self.errors = tempfile.TemporaryFile()
         words = [os.path.join(HERE, "with-sim")]
@@ -365,8 +375,7 @@ def attributes():
 @test
 def devices():
     """Ordinals differ between processes."""
-    exporter = Puppet("SIM_DEVICES=2")
-    importer = Puppet("SIM_DEVICES=2")
+    exporter, importer = pair(devices=2)
     exporter.do("context", "device1")
     p, handle = exporter.share(3 * MiB, 5)
     q = importer.do("open", handle)
@@ -387,7 +396,7 @@ def devices():
 def copies_between_devices():
     """Plain copies that need no peer access with the driver's memory."""
     exporter = Puppet()
-    importer = Puppet("SIM_DEVICES=2")
+    importer = Puppet(devices=2)
     p, handle = exporter.share(3 * MiB, 5)
     q = importer.do("open", handle)
     importer.do("context", "device1")

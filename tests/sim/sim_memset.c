@@ -6,6 +6,7 @@
 #include "sim_capture.h"
 #include "sim_context.h"
 #include "sim_copy.h"
+#include "sim_memory.h"
 
 static void fill_row(char *row, uint32_t value, unsigned element, size_t n)
 {
@@ -37,6 +38,7 @@ static CUresult set(const struct sim_set *s, CUstream hStream)
 			    .u.set = *s};
 	uint64_t row = (uint64_t)s->width * s->element;
 	struct sim_stream *stream;
+	struct sim_memory *m;
 	CUresult result = sim_stream_get(hStream, &stream);
 
 	if (result != CUDA_SUCCESS)
@@ -46,6 +48,10 @@ static CUresult set(const struct sim_set *s, CUstream hStream)
 	if (s->dst % s->element || (s->height > 1 && s->pitch < row))
 		return CUDA_ERROR_INVALID_VALUE;
 	op.device = stream->ctx->device;
+	m = sim_memory_find(s->dst);
+	if (m && m->kind == SIM_LEGACY && m->device != op.device &&
+	    !sim_context_reaches(stream->ctx, m->ctx))
+		return CUDA_ERROR_INVALID_VALUE; /* seen on two H200 */
 	if (!sim_copy_check_device(s->dst, (s->height - 1) * s->pitch + row,
 				   op.device, true, false, &op.touch[0]))
 		return CUDA_ERROR_INVALID_VALUE;

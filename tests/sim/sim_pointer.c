@@ -30,13 +30,17 @@ static bool look_up(uint64_t addr, struct pointer *p)
 	return p->memory || p->mapping;
 }
 
+static bool is_legacy(const struct pointer *p);
+static bool reachable(const struct pointer *p);
+
 CUresult sim_cuMemGetAddressRange_v2(CUdeviceptr *pbase, size_t *psize,
 				     CUdeviceptr dptr)
 {
 	const struct sim_range *range;
 	struct pointer p;
 
-	if (!look_up(dptr, &p))
+	/* of what the current context can reach (two H200) */
+	if (!look_up(dptr, &p) || (is_legacy(&p) && !reachable(&p)))
 		return CUDA_ERROR_NOT_FOUND;
 	range = p.memory ? &p.memory->range : &p.mapping->range;
 	if (pbase)
@@ -190,7 +194,7 @@ static CUresult answer(const struct pointer *p, CUpointer_attribute attribute,
 			is_host(p) ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-		set_u64(a, p->addr);
+		set_u64(a, reachable(p) ? p->addr : 0);
 		return reachable(p) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 	case CU_POINTER_ATTRIBUTE_HOST_POINTER:
 		set_u64(a, p->addr);
@@ -208,7 +212,7 @@ static CUresult answer(const struct pointer *p, CUpointer_attribute attribute,
 		set_u64(a, 0);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-		set_u32(a, reachable(p)
+		set_u32(a, is_legacy(p) || reachable(p)
 				   ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
 				   : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE);
 		return CUDA_SUCCESS;
@@ -232,7 +236,8 @@ CUresult sim_cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 	if (!data || !look_up(ptr, &p))
 		return CUDA_ERROR_INVALID_VALUE;
 	result = answer(&p, attribute, &a);
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS ||
+	    (attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER && is_legacy(&p)))
 		memcpy(data, &a.u, a.size);
 	return result;
 }
@@ -287,10 +292,14 @@ CUresult sim_cuPointerSetAttribute(const void *value,
 {
 	struct pointer p;
 
-	if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ||
-	    !look_up(ptr, &p))
+	if (!value || !look_up(ptr, &p))
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!p.memory || p.memory->kind == SIM_ASYNC)
+	/* VMM memory says so of every attribute (driver 580.159) */
+	if (!p.memory)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	if (attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (p.memory->kind == SIM_ASYNC)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	p.memory->sync_memops = *(const unsigned int *)value;
 	return CUDA_SUCCESS;
