@@ -35,6 +35,14 @@ void vs_enter_initialized(void)
 	vs_trace_init();
 }
 
+void vs_seen_failed(CUresult result)
+{
+	if (result == CUDA_ERROR_DEINITIALIZED)
+		vs_gate_deinitialized();
+	else
+		vs_pool_faulted(result);
+}
+
 bool vs_again_relieved(void)
 {
 	struct vs_thread *t = vs_thread_self();

@@ -38,11 +38,14 @@ static inline bool vs_enter(enum vs_api api)
 	return vs_likely(vs_gate_is_open()) || vs_enter_shut(api);
 }
 
-/* Passes on what a real function answered; looks for the driver's end. */
+/* A real function failed: the driver's end, or a fault of the program. */
+void vs_seen_failed(CUresult result) __attribute__((cold));
+
+/* Passes on what a real function answered; looks at failures. */
 static inline CUresult vs_seen(CUresult result)
 {
-	if (vs_unlikely(result == CUDA_ERROR_DEINITIALIZED))
-		vs_gate_deinitialized();
+	if (vs_unlikely(result != CUDA_SUCCESS))
+		vs_seen_failed(result);
 	return result;
 }
 

@@ -46,6 +46,8 @@ struct vs_chunk {
 	CUmemGenericAllocationHandle handle; /* 0: yet to be created */
 	uint64_t serial;		     /* in the order of their making */
 	uint64_t idle_since; /* clock, ns; meaningful while idle or cached */
+	uint64_t dead;	     /* part of used: dead ranges (see pool/dead) */
+	uint64_t dead_tag;   /* the newest of theirs */
 	uint64_t head, tail; /* idle bytes at its ends, if used in part */
 };
 

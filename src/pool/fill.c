@@ -14,13 +14,25 @@ bool vs_fill_is_on(void)
 	return vs_knobs.zero == VS_ZERO_ALWAYS || vs_knobs.junk;
 }
 
-/*
- * Sets memory on a stream of its own and waits for that stream only, so that
- * a kernel of the program that never ends does not matter. A new stream each
- * time: no state that could outlive its context.
- */
-static CUresult set_memory(CUcontext ctx, CUdeviceptr p, unsigned char value,
-			   size_t size)
+/* What is to be done on the stream: reads into `to` if that is not NULL. */
+struct task {
+	CUdeviceptr p;
+	size_t size;
+	void *to;
+	unsigned char value;
+};
+
+static CUresult submit(const struct task *task, CUstream stream)
+{
+	if (task->to)
+		return vs_real.cuMemcpyDtoHAsync_v2(task->to, task->p,
+						    task->size, stream);
+	return vs_real.cuMemsetD8Async(task->p, task->value, task->size,
+				       stream);
+}
+
+/* A new stream each time: no state that could outlive its context. */
+static CUresult run(CUcontext ctx, const struct task *task)
 {
 	CUcontext current = NULL, popped;
 	CUstreamCaptureMode saved;
@@ -28,6 +40,10 @@ static CUresult set_memory(CUcontext ctx, CUdeviceptr p, unsigned char value,
 	CUresult r;
 	bool is_pushed;
 
+	if (!vs_real.cuStreamCreate || !vs_real.cuStreamDestroy_v2 ||
+	    !vs_real.cuStreamSynchronize || !vs_real.cuMemsetD8Async ||
+	    !vs_real.cuMemcpyDtoHAsync_v2)
+		return CUDA_ERROR_NOT_SUPPORTED;
 	vs_real.cuCtxGetCurrent(&current);
 	is_pushed = current != ctx;
 	if (is_pushed && vs_real.cuCtxPushCurrent_v2(ctx) != CUDA_SUCCESS)
@@ -35,7 +51,7 @@ static CUresult set_memory(CUcontext ctx, CUdeviceptr p, unsigned char value,
 	vs_vmm_relax(&saved);
 	r = vs_real.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
 	if (r == CUDA_SUCCESS) {
-		r = vs_real.cuMemsetD8Async(p, value, size, stream);
+		r = submit(task, stream);
 		if (r == CUDA_SUCCESS)
 			r = vs_real.cuStreamSynchronize(stream);
 		vs_real.cuStreamDestroy_v2(stream);
@@ -44,6 +60,21 @@ static CUresult set_memory(CUcontext ctx, CUdeviceptr p, unsigned char value,
 	if (is_pushed)
 		vs_real.cuCtxPopCurrent_v2(&popped);
 	return r;
+}
+
+CUresult vs_fill_set(CUcontext ctx, CUdeviceptr p, unsigned char value,
+		     size_t size)
+{
+	const struct task task = {.p = p, .size = size, .value = value};
+
+	return run(ctx, &task);
+}
+
+CUresult vs_fill_get(CUcontext ctx, void *to, CUdeviceptr p, size_t size)
+{
+	const struct task task = {.p = p, .size = size, .to = to};
+
+	return run(ctx, &task);
 }
 
 static void warn_once(CUresult r)
@@ -59,7 +90,7 @@ void vs_fill_fresh(struct vs_ctx *ctx, CUdeviceptr p, size_t size)
 	unsigned char value =
 		vs_knobs.zero == VS_ZERO_ALWAYS ? 0 : VS_JUNK_FRESH;
 
-	warn_once(set_memory(ctx->handle, p, value, size));
+	warn_once(vs_fill_set(ctx->handle, p, value, size));
 }
 
 void vs_fill_freed(struct vs_pool *pool, const struct vs_span *span)
@@ -70,5 +101,6 @@ void vs_fill_freed(struct vs_pool *pool, const struct vs_span *span)
 		return;
 	if (!vs_fence_wait_tag(f, atomic_load(&f->epoch), UINT64_MAX))
 		return;
-	warn_once(set_memory(span->ctx, span->base, VS_JUNK_FREED, span->size));
+	warn_once(
+		vs_fill_set(span->ctx, span->base, VS_JUNK_FREED, span->size));
 }

@@ -16,6 +16,14 @@
 #define VS_JUNK_FRESH 0xa5
 #define VS_JUNK_FREED 0x5a
 
+/*
+ * Sets, or reads, memory of a context on a stream of its own and waits for that
+ * stream only, so that a kernel of the program that never ends does not matter.
+ */
+CUresult vs_fill_set(CUcontext ctx, CUdeviceptr p, unsigned char value,
+		     size_t size);
+CUresult vs_fill_get(CUcontext ctx, void *to, CUdeviceptr p, size_t size);
+
 /* Whether any of the two knobs is on. */
 bool vs_fill_is_on(void);
 /* Clears, or fills with junk, what is about to be handed out; waits. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/grow.h"
 
+#include "pool/dead.h"
 #include "pool/plan.h"
 
 /* Unmaps a view that is off; false if the driver refuses. No lock but grow. */
@@ -204,6 +205,7 @@ CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 	uint64_t began = vs_vmm_clock();
 	CUresult r = CUDA_ERROR_NOT_FOUND;
 
+	vs_dead_retire(pool);
 	if (how == VS_GROW_MOVE || how == VS_GROW_BEYOND) {
 		release_large(pool, kind, span);
 		r = grow(pool, kind, span, VS_GROW_WITHIN, range_out);

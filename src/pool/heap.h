@@ -41,6 +41,7 @@ enum vs_range_state {
 	VS_RANGE_PENDING, /* freed, tag not yet done */
 	VS_RANGE_BUSY,	  /* in the hands of the thread that holds grow */
 	VS_RANGE_SHADOW,  /* mapped, in use at another address */
+	VS_RANGE_DEAD,	  /* freed, never to be used again (see pool/dead) */
 };
 
 struct vs_range {
@@ -49,7 +50,7 @@ struct vs_range {
 	uint64_t span;		      /* bytes, a multiple of VS_RANGE_ALIGN */
 	struct vs_range *prev, *next; /* by address; next: or in the stock */
 	/* the second cache line */
-	TAILQ_ENTRY(vs_range) link; /* while pending */
+	TAILQ_ENTRY(vs_range) link; /* while pending or dead */
 	enum vs_range_state state;
 	bool is_indexed; /* the owner index names it for just this span */
 	bool is_pinned;	 /* not to be used again after its free */

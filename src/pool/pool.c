@@ -78,7 +78,7 @@ CUresult vs_pool_free(CUdeviceptr p)
 	if (p < pool->slabs_end && !pool->is_fussy) {
 		slab = vs_slab_at(pool, p);
 		tc = t->cache;
-		if (slab && tc && tc->ctx == slab->ctx)
+		if (slab && tc && tc->ctx == vs_slab_caches(slab))
 			return vs_tcache_put(tc, slab, p);
 	}
 	return free_slow(t, pool, p, current);
@@ -124,12 +124,21 @@ static bool reserve_arena(struct vs_pool *pool)
 	return false;
 }
 
-/* Slabs 1/16, middle ranges 3/16, the rest for large ones. */
+/*
+ * Slabs 1/16, middle ranges 3/16, the rest for large ones; with knob GUARD half
+ * of it is not the heap's.
+ */
 static bool lay_out(struct vs_pool *pool)
 {
 	uint64_t sixteenth = (pool->end - pool->base) / 16;
 	CUdeviceptr slabs_end = pool->base + sixteenth;
 	CUdeviceptr middle_end = slabs_end + 3 * sixteenth;
+	CUdeviceptr large_end = pool->end;
+
+	if (vs_knobs.guard) {
+		large_end -= 8 * sixteenth / VS_GRANULE * VS_GRANULE;
+		vs_guard_init(pool, large_end);
+	}
 
 	pool->slabs_end = slabs_end;
 	pool->slab_at = vs_meta_table(sixteenth / VS_SLAB_PAGE *
@@ -140,7 +149,7 @@ static bool lay_out(struct vs_pool *pool)
 	       vs_heap_init(pool, &pool->heap[VS_HEAP_MIDDLE], slabs_end,
 			    middle_end) &&
 	       vs_heap_init(pool, &pool->heap[VS_HEAP_LARGE], middle_end,
-			    pool->end);
+			    large_end);
 }
 
 static void read_knobs(struct vs_pool *pool)
@@ -158,7 +167,7 @@ static void read_knobs(struct vs_pool *pool)
 		(pool->chunk_size + VS_GRANULE - 1) / VS_GRANULE * VS_GRANULE;
 	pool->is_contiguous = vs_knobs.contiguous;
 	pool->is_sync = vs_knobs.mode == VS_MODE_SYNC;
-	pool->is_fussy = pool->is_sync || vs_fill_is_on();
+	pool->is_fussy = pool->is_sync || vs_fill_is_on() || vs_knobs.guard;
 }
 
 /* Lock `making` held. */
@@ -175,6 +184,8 @@ static struct vs_pool *make_pool(CUdevice device)
 	pthread_mutex_init(&pool->grow, NULL);
 	pthread_mutex_init(&pool->lock, NULL);
 	TAILQ_INIT(&pool->pending);
+	TAILQ_INIT(&pool->dead);
+	TAILQ_INIT(&pool->spent);
 	atomic_store(&pool->peers, atomic_load(&peers_of[device]));
 	atomic_store(&pool->reach,
 		     atomic_load(&pool->peers) | (uint64_t)1 << device);
@@ -287,12 +298,16 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 				       ? NULL
 				       : cache_of_context(t, current);
 	struct vs_pool *pool = tc ? tc->pool : NULL;
-	CUresult r;
+	CUresult r = VS_PASS;
 
 	if (!pool || size == 0 || size > pool->dev.total ||
 	    atomic_load(&pool->fence.is_broken))
 		return VS_PASS;
-	if (size > VS_SMALL_MAX)
+	if (pool->guard.base)
+		r = vs_guard_alloc(pool, tc->ctx, size, out);
+	if (r != VS_PASS)
+		; /* guarded */
+	else if (size > VS_SMALL_MAX)
 		r = vs_range_alloc(pool, tc->ctx, size, out);
 	else
 		r = alloc_small(tc, size, out);
@@ -316,6 +331,8 @@ static CUresult free_slow(struct vs_thread *t, struct vs_pool *pool,
 		if (pool->is_sync)
 			vs_range_sync_free(pool);
 		vs_fill_freed(pool, &span);
+		if (vs_guard_holds(pool, p))
+			return vs_guard_free(pool, p);
 	}
 	if (p >= pool->slabs_end)
 		return vs_range_free(pool, p);
@@ -323,8 +340,9 @@ static CUresult free_slow(struct vs_thread *t, struct vs_pool *pool,
 	if (!slab)
 		return VS_PASS;
 	tc = cache_for(t, pool, slab->ctx);
-	r = tc && tc->ctx == slab->ctx ? vs_tcache_put(tc, slab, p)
-				       : vs_tcache_put_elsewhere(pool, slab, p);
+	r = tc && tc->ctx == vs_slab_caches(slab)
+		    ? vs_tcache_put(tc, slab, p)
+		    : vs_tcache_put_elsewhere(pool, slab, p);
 	return r;
 }
 
@@ -409,13 +427,17 @@ void vs_pool_forked(void)
 void vs_pool_pin(CUdeviceptr p)
 {
 	struct vs_pool *pool = vs_pool_at(p);
+	struct vs_span span;
 	struct vs_range *r;
 
-	if (!pool || p < pool->slabs_end)
+	if (!pool)
 		return;
 	pthread_mutex_lock(&pool->lock);
-	r = vs_owner_range(pool, p);
-	if (r && atomic_load(&r->id) != 0)
+	if (!vs_pool_find(p, &span))
+		;
+	else if (p < pool->slabs_end)
+		vs_slab_pin(pool, p);
+	else if ((r = vs_owner_range(pool, p)))
 		r->is_pinned = true;
 	pthread_mutex_unlock(&pool->lock);
 }

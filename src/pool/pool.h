@@ -53,7 +53,7 @@ CUresult vs_pool_alloc(size_t size, CUdeviceptr *out);
 /*
  * Frees an allocation by its base. VS_PASS for every other pointer (0,
  * foreign, interior, freed), and the real function words the answer. Never
- * waits for the GPU, except in mode sync.
+ * waits for the GPU, except in mode sync and with knobs JUNK and GUARD.
  */
 CUresult vs_pool_free(CUdeviceptr p);
 
@@ -62,8 +62,15 @@ bool vs_pool_find(CUdeviceptr p, struct vs_span *span_out);
 /* `p` lies in an arena, allocated or not. Lock-free. */
 bool vs_pool_is_inside(CUdeviceptr p);
 
-/* The block will not be used again after its free: wait, unmap, release. */
+/*
+ * `p` lies in a live block that somebody else can reach from now on (exported,
+ * registered): after its free it is not used again, but goes back to the driver
+ * as soon as its work is done and its chunks hold nothing else.
+ */
 void vs_pool_pin(CUdeviceptr p);
+
+/* A driver call answered so; with knob GUARD a fault is explained, once. */
+void vs_pool_faulted(CUresult result);
 
 /*
  * Idle and pending bytes of the current context's device, for cuMemGetInfo;

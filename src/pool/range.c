@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "driver/real.h"
+#include "pool/dead.h"
 #include "pool/grow.h"
 #include "pool/owner.h"
 #include "pool/tcache.h"
@@ -295,9 +296,8 @@ static CUresult get_more(struct vs_pool *pool, enum vs_heap_kind kind,
 	return r;
 }
 
-/* A range that was taken becomes the program's; lock. */
-static void hand_out(struct vs_pool *pool, struct vs_range *range,
-		     struct vs_ctx *ctx, size_t size)
+void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
+		       struct vs_ctx *ctx, size_t size)
 {
 	range->ctx = ctx;
 	range->is_pinned = false;
@@ -342,7 +342,7 @@ static __attribute__((noinline)) CUresult alloc_miss(struct vs_pool *pool,
 	if (r != CUDA_SUCCESS)
 		return VS_PASS; /* the driver words it */
 	pthread_mutex_lock(&pool->lock);
-	hand_out(pool, range, ctx, size);
+	vs_range_hand_out(pool, range, ctx, size);
 	*out = range->base;
 	pthread_mutex_unlock(&pool->lock);
 	vs_stat_add(&pool->stats, large_miss, 1);
@@ -363,15 +363,14 @@ CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 		pthread_mutex_unlock(&pool->lock);
 		return alloc_miss(pool, ctx, size, span, out);
 	}
-	hand_out(pool, range, ctx, size);
+	vs_range_hand_out(pool, range, ctx, size);
 	*out = range->base;
 	pthread_mutex_unlock(&pool->lock);
 	vs_stat_add(&pool->stats, large_hit, 1);
 	return CUDA_SUCCESS;
 }
 
-/* A live range leaves the program's hands; lock. */
-static void end_life(struct vs_pool *pool, struct vs_range *r)
+void vs_range_end_life(struct vs_pool *pool, struct vs_range *r)
 {
 	atomic_store_explicit(&r->id, 0, memory_order_release);
 	vs_stat_bump(pool, live_bytes, -atomic_load(&r->size));
@@ -391,13 +390,17 @@ CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
 		pthread_mutex_unlock(&pool->lock);
 		return VS_PASS;
 	}
-	end_life(pool, r);
-	r->state = VS_RANGE_PENDING;
-	r->tag = vs_fence_tag(&pool->fence);
-	TAILQ_INSERT_TAIL(&pool->pending, r, link);
-	pool->pending_bytes += r->span;
-	pool->unmarked_bytes += r->span;
-	show_pending(pool);
+	vs_range_end_life(pool, r);
+	if (r->is_pinned) {
+		vs_dead_bury(pool, r);
+	} else {
+		r->state = VS_RANGE_PENDING;
+		r->tag = vs_fence_tag(&pool->fence);
+		TAILQ_INSERT_TAIL(&pool->pending, r, link);
+		pool->pending_bytes += r->span;
+		pool->unmarked_bytes += r->span;
+		show_pending(pool);
+	}
 	/* several markers in flight, so that a wait is for little work only */
 	quantum = vs_stat_get(&pool->stats, live_high) / 64;
 	if (pool->unmarked_bytes > quantum && quantum > VS_SMALL_MAX)
@@ -450,7 +453,11 @@ void vs_range_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx)
 			next = r->next;
 			if (r->state != VS_RANGE_LIVE || r->ctx != ctx)
 				continue;
-			end_life(pool, r);
+			vs_range_end_life(pool, r);
+			if (r->is_pinned) {
+				vs_dead_bury(pool, r);
+				continue;
+			}
 			/* pending first: merging would free the next range */
 			r->state = VS_RANGE_PENDING;
 			r->tag = 0;
@@ -458,6 +465,7 @@ void vs_range_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx)
 			pool->pending_bytes += r->span;
 		}
 	}
+	vs_guard_drop_ctx(pool, ctx);
 	vs_slab_drop_ctx(pool, ctx);
 	vs_range_harvest(pool);
 	show_live(pool, 0);
@@ -511,6 +519,8 @@ CUresult vs_range_allow_peer(struct vs_pool *pool, CUdevice peer)
 		r = vs_vmm_allow(at, size, pool->dev.device,
 				 atomic_load(&pool->peers));
 	}
+	if (r == CUDA_SUCCESS)
+		r = vs_guard_allow(pool);
 	/* or no chunk could be mapped any more */
 	if (r != CUDA_SUCCESS)
 		atomic_fetch_and(&pool->peers, ~((uint64_t)1 << peer));

@@ -23,6 +23,11 @@ CUresult vs_range_slab(struct vs_pool *pool, struct vs_slabs *s,
 /* Mode sync: waits for all work, as the driver's free does. */
 void vs_range_sync_free(struct vs_pool *pool);
 
+/* A range that was taken becomes the program's. Lock. */
+void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
+		       struct vs_ctx *ctx, size_t size);
+/* A live range leaves the program's hands. Lock. */
+void vs_range_end_life(struct vs_pool *pool, struct vs_range *r);
 /* Pending ranges whose tag is done become idle. Lock. */
 void vs_range_harvest(struct vs_pool *pool);
 /*

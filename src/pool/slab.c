@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/meta.h"
+#include "pool/dead.h"
 #include "pool/pool.h"
 
 static size_t map_words(unsigned n_objects)
@@ -13,7 +14,8 @@ static size_t map_words(unsigned n_objects)
 
 static size_t slab_struct_size(unsigned n_objects)
 {
-	return sizeof(struct vs_slab) + map_words(n_objects) * sizeof(uint64_t);
+	return sizeof(struct vs_slab) +
+	       2 * map_words(n_objects) * sizeof(uint64_t);
 }
 
 /* Eight objects; above 256 KiB the small multiple that wastes least. */
@@ -142,7 +144,8 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 		return NULL;
 	}
 	slab->range = range;
-	slab->ctx = s->ctx;
+	slab->ctx = slab->caches = s->ctx;
+	slab->pinned_map = slab->free_map + map_words(n);
 	slab->base = range->base;
 	slab->class = class;
 	slab->n_objects = slab->n_free = n;
@@ -170,7 +173,10 @@ static uint64_t unmake(struct vs_pool *pool, struct vs_slab *slab)
 		__atomic_store_n(&pool->slab_at[page + i], NULL,
 				 __ATOMIC_RELEASE);
 	pool->slab_bytes -= span;
-	vs_heap_give(pool, &pool->heap[VS_HEAP_SLABS], slab->range);
+	if (slab->n_pinned)
+		vs_dead_bury(pool, slab->range);
+	else
+		vs_heap_give(pool, &pool->heap[VS_HEAP_SLABS], slab->range);
 	vs_meta_free((void *)slab->words, n * sizeof(*slab->words));
 	vs_meta_free(slab, slab_struct_size(n));
 	return span;
@@ -184,6 +190,30 @@ void vs_slab_put(struct vs_pool *pool, struct vs_obj obj)
 	slab->free_map[i / 64] |= (uint64_t)1 << i % 64;
 	if (slab->n_free++ == 0)
 		list_add(slab->ctx->slabs, slab);
+}
+
+void vs_slab_pin(struct vs_pool *pool, CUdeviceptr p)
+{
+	struct vs_slab *slab = vs_slab_at(pool, p);
+	unsigned i = vs_slab_object(slab, p);
+	uint64_t *word = &slab->pinned_map[i / 64], bit = (uint64_t)1 << i % 64;
+
+	slab->n_pinned += !(*word & bit);
+	*word |= bit;
+	__atomic_store_n(&slab->caches, NULL, __ATOMIC_RELAXED);
+}
+
+bool vs_slab_bury(struct vs_pool *pool, struct vs_slab *slab, unsigned i)
+{
+	if (!(slab->pinned_map[i / 64] >> i % 64 & 1))
+		return false;
+	slab->n_dead++;
+	if (slab->n_free + slab->n_dead == slab->n_objects) {
+		if (slab->n_free > 0)
+			list_del(slab->ctx->slabs, slab);
+		unmake(pool, slab);
+	}
+	return true;
 }
 
 /* Objects of done batches of one class go home; empty slabs go. */
@@ -205,7 +235,7 @@ static uint64_t sweep_class(struct vs_pool *pool, struct vs_slabs *s,
 		s->class[class].pending_end = &s->class[class].pending;
 	for (slab = s->class[class].with_free; slab; slab = next) {
 		next = slab->next;
-		if (slab->n_free == slab->n_objects) {
+		if (slab->n_free + slab->n_dead == slab->n_objects) {
 			list_del(s, slab);
 			bytes += unmake(pool, slab);
 		}

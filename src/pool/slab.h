@@ -5,8 +5,9 @@
  *
  * An object is in exactly one place: in its slab (bit set in free_map), in a
  * batch (of a thread's cache, or waiting in struct vs_slabs for its marker),
- * or with the program (word != 0). Everything but the words is guarded by the
- * pool's lock; the words are atomics, so that look-ups need no lock.
+ * with the program (word != 0), or dead (freed after it was pinned). Everything
+ * but the words is guarded by the pool's lock; the words are atomics, so that
+ * look-ups need no lock.
  *
  * Classes: multiples of 512 B up to 4 KiB, then four a doubling.
  */
@@ -51,12 +52,16 @@ struct vs_slab {
 	struct vs_slab *next, *prev; /* class list, while it has free objects */
 	struct vs_range *range;
 	struct vs_ctx *ctx;
+	/* whose threads may free here by their caches; see vs_slab_caches */
+	struct vs_ctx *caches;
 	CUdeviceptr base;
 	unsigned class;
 	unsigned n_objects, n_free;
-	uint64_t inverse;	 /* 2^32 / (object size / 512), rounded up */
-	_Atomic uint64_t *words; /* one an object */
-	uint64_t free_map[];	 /* bit: object is in the slab */
+	unsigned n_pinned, n_dead; /* objects: pinned; of them, freed */
+	uint64_t inverse;	   /* 2^32 / (object size / 512), rounded up */
+	_Atomic uint64_t *words;   /* one an object */
+	uint64_t *pinned_map;	   /* bit: object is not to be used again */
+	uint64_t free_map[];	   /* bit: object is in the slab */
 };
 
 /* The slabs of one context. */
@@ -114,6 +119,16 @@ static inline unsigned vs_slab_object(const struct vs_slab *slab, CUdeviceptr p)
 	return (unsigned)(unit * slab->inverse >> 32);
 }
 
+/*
+ * The context whose threads may free objects of the slab by way of their
+ * caches: its own, or NULL once an object was pinned. Then every free of the
+ * slab takes the pool's lock and looks.
+ */
+static inline struct vs_ctx *vs_slab_caches(const struct vs_slab *slab)
+{
+	return __atomic_load_n(&slab->caches, __ATOMIC_RELAXED);
+}
+
 /* Bytes of a slab of a class; a multiple of VS_SLAB_PAGE. */
 size_t vs_slab_span(unsigned class);
 
@@ -140,6 +155,13 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 uint64_t vs_slab_sweep(struct vs_pool *pool);
 /* Takes back everything a dying, idle context owned. Lock. */
 void vs_slab_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx);
+/* The live object at `p` is not to be used again after its free. Lock. */
+void vs_slab_pin(struct vs_pool *pool, CUdeviceptr p);
+/*
+ * Object `i` was freed. If it was pinned it is dead from now on (true), and
+ * with the last of its slab the slab is. Lock.
+ */
+bool vs_slab_bury(struct vs_pool *pool, struct vs_slab *slab, unsigned i);
 /* Puts an object back into its slab (not live, not in a batch). Lock. */
 void vs_slab_put(struct vs_pool *pool, struct vs_obj obj);
 

@@ -20,6 +20,7 @@
 #include "driver/vmm.h"
 #include "pool/chunk.h"
 #include "pool/fence.h"
+#include "pool/guard.h"
 #include "pool/heap.h"
 
 #define VS_SMALL_MAX ((size_t)1 << 20) /* larger requests are ranges */
@@ -45,7 +46,8 @@ struct vs_pool {
 	struct vs_owner_page *owner; /* by 1 MiB of the arena; atomics */
 	struct vs_slab **slab_at; /* by VS_SLAB_PAGE of the slab heap; atomic */
 	CUdeviceptr slabs_end;	  /* the slab heap begins the arena; constant */
-	bool is_fussy; /* frees take the slow path: sync, zero, junk; constant
+	bool is_fussy; /* frees take the slow path: sync, zero, junk, guard;
+			* constant
 			*/
 	bool is_sync;  /* constant */
 	bool is_contiguous; /* constant */
@@ -67,6 +69,9 @@ struct vs_pool {
 	struct vs_heap heap[VS_N_HEAPS];
 
 	pthread_mutex_t grow;
+	struct vs_guard guard;
+	struct vs_range_list dead;	  /* oldest first, by tag */
+	struct vs_chunk_list spent;	  /* chunks that were all dead */
 	struct vs_vmm_device dev;	  /* constant */
 	int index;			  /* among the pools; constant */
 	uint64_t seen_calls, quiet_since; /* decay's; count, clock */

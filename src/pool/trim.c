@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
+#include "pool/dead.h"
 #include "pool/grow.h"
 #include "pool/range.h"
 #include "pool/slab.h"
@@ -32,10 +33,11 @@ static void collect(struct vs_pool *pool)
 
 static uint64_t release(struct vs_pool *pool, uint64_t bytes, uint64_t before)
 {
-	uint64_t released;
+	uint64_t released = vs_guard_collect(pool);
 
 	pthread_mutex_lock(&pool->grow);
-	released = vs_grow_release(pool, bytes, before);
+	released += vs_dead_retire(pool);
+	released += vs_grow_release(pool, bytes, before);
 	pthread_mutex_unlock(&pool->grow);
 	if (released > 0) {
 		vs_stat_add(&pool->stats, trims, 1);
@@ -91,6 +93,28 @@ uint64_t vs_pool_relieve(void)
 	return released;
 }
 
+/* Dead memory goes as soon as it may, whatever its age. */
+static void retire(struct vs_pool *pool)
+{
+	struct vs_fence *f = &pool->fence;
+	uint64_t tag, released;
+
+	vs_guard_collect(pool);
+	pthread_mutex_lock(&pool->lock);
+	tag = vs_dead_newest(pool);
+	pthread_mutex_unlock(&pool->lock);
+	if (tag == 0)
+		return;
+	if (tag >= atomic_load(&f->epoch))
+		vs_fence_record(f);
+	vs_fence_poll(f);
+	pthread_mutex_lock(&pool->grow);
+	released = vs_dead_retire(pool);
+	pthread_mutex_unlock(&pool->grow);
+	if (released > 0)
+		vs_stat_add(&pool->stats, trimmed, released);
+}
+
 /*
  * Decay of one pool. Thread caches are emptied only once nothing was allocated
  * for the whole time: before, they are in use.
@@ -123,6 +147,7 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 		vs_fence_record(&pool->fence);
 		collect(pool);
 	}
+	retire(pool);
 	pthread_mutex_lock(&pool->lock);
 	idle = pool->chunks.idle_bytes;
 	pthread_mutex_unlock(&pool->lock);

@@ -730,13 +730,29 @@ def exporter_ends_before_close():
 
 @test
 def exporter_frees_before_close():
-    """Bytes of an exported allocation stay the importer's."""
+    """
+    Bytes of an exported allocation stay the importer's, whatever the exporter
+    allocates and writes after its free.
+    """
     exporter, importer = pair()
-    p, handle = exporter.share(40 * MiB, 8)
-    q = importer.do("open", handle)
-    exporter.do("free", p)
-    expect(importer.say("check", q, 40 * MiB, 8), "ok")
-    importer.do("close", q)
+    shares = []
+    for i, size in enumerate((1000, 700 * KiB, 3 * MiB, 40 * MiB)):
+        p, handle = exporter.share(size, i)
+        shares.append((size, i, p, importer.do("open", handle)))
+    for size, i, p, q in shares:
+        exporter.do("free", p)
+    for _ in range(3):
+        others = []
+        for size, i, p, q in shares:
+            for _ in range(5):
+                other = exporter.do("alloc", size)
+                exporter.do("fill", other, size, 99)
+                others.append(other)
+        for other in others:
+            exporter.do("free", other)
+    for size, i, p, q in shares:
+        expect(importer.say("check", q, size, i), "ok")
+        importer.do("close", q)
 
 
 @test

@@ -27,6 +27,7 @@ struct seen {
 	struct vs_chunk *chunk;
 	unsigned char *owners, *idles; /* views with a page in use, idle */
 	unsigned n_on, n_views;
+	uint64_t dead;
 	uint64_t used, run; /* the last run of views of one region it is in */
 };
 
@@ -52,7 +53,7 @@ static struct seen *seen_of(struct vs_chunk *c)
 static int is_in_use(const struct vs_range *r)
 {
 	return r->state == VS_RANGE_LIVE || r->state == VS_RANGE_PENDING ||
-	       r->state == VS_RANGE_BUSY;
+	       r->state == VS_RANGE_BUSY || r->state == VS_RANGE_DEAD;
 }
 
 /* One range, as far as it lies over a view that is on. */
@@ -69,6 +70,8 @@ static uint64_t look_at_part(struct vs_view *v, struct seen *s,
 		s->owners[(p - v->at) / PAGE] += is_in_use(r);
 		s->idles[(p - v->at) / PAGE] += r->state == VS_RANGE_IDLE;
 	}
+	if (r->state == VS_RANGE_DEAD)
+		s->dead += to - from;
 	if (r->state == VS_RANGE_SHADOW)
 		CHECK(r->base >= v->at && r->base + r->span <= end);
 	return is_in_use(r) ? to - from : 0;
@@ -169,6 +172,18 @@ static void look_at_ranges(struct vs_pool *pool, struct vs_heap *h)
 	CHECK(n_hole_tree <= n_holes);
 }
 
+/* Its last bytes died, but the driver did not let it go. */
+static bool is_spent(struct vs_pool *pool, const struct vs_chunk *chunk)
+{
+	struct vs_chunk *c;
+
+	TAILQ_FOREACH (c, &pool->spent, link) {
+		if (c == chunk)
+			return true;
+	}
+	return false;
+}
+
 /* What each page is at its several addresses, and the chunk's own sums. */
 static void look_at_chunk(struct vs_pool *pool, struct seen *s)
 {
@@ -183,10 +198,14 @@ static void look_at_chunk(struct vs_pool *pool, struct seen *s)
 		owned += s->owners[i] ? PAGE : 0;
 	}
 	CHECK(owned == c->used && s->used == c->used);
+	CHECK(s->dead == c->dead);
 	CHECK(s->n_on == c->n_on);
-	CHECK(c->place == (c->used   ? VS_CHUNK_NOWHERE
-			   : c->n_on ? VS_CHUNK_IDLE
-				     : VS_CHUNK_CACHED));
+	if (is_spent(pool, c))
+		CHECK(c->place == VS_CHUNK_NOWHERE && !c->used && !c->n_on);
+	else
+		CHECK(c->place == (c->used   ? VS_CHUNK_NOWHERE
+				   : c->n_on ? VS_CHUNK_IDLE
+					     : VS_CHUNK_CACHED));
 	vs_chunks_refresh(pool);
 	if (c->used) {
 		while (s->idles[head / PAGE])
@@ -216,6 +235,7 @@ void heap_check(struct vs_pool *pool)
 {
 	struct vs_chunks *cs = &pool->chunks;
 	uint64_t held = 0, idle, cached;
+	struct vs_chunk *c;
 
 	n_runs = 0;
 	for (int k = 0; k < VS_N_HEAPS; k++) {
@@ -236,6 +256,8 @@ void heap_check(struct vs_pool *pool)
 	}
 	idle = sum(&cs->idle, VS_CHUNK_IDLE, &held);
 	cached = sum(&cs->cached, VS_CHUNK_CACHED, &held);
+	TAILQ_FOREACH (c, &pool->spent, link)
+		held += TAILQ_EMPTY(&c->views) ? c->size : 0;
 	CHECK(cs->cached_bytes == cached);
 	CHECK(cs->idle_bytes == idle + cached);
 	CHECK(cs->held == held);

@@ -5,6 +5,9 @@
  * memory belongs to two blocks at once, everything handed out can be reached,
  * nothing is unmapped too early, and at the end everything is given back.
  *
+ * Some blocks are pinned: their bytes are not handed out after their free, but
+ * go back to the driver.
+ *
  * The shadow that tells is kept by the fake's mappings alone: for each handle
  * one mark for 512 bytes. HEAP_SEED and HEAP_OPS (environment) set where the
  * random numbers begin and how many operations are done.
@@ -51,6 +54,7 @@ struct block {
 	CUdeviceptr p;
 	uint64_t size;
 	uint64_t deadline; /* clock: not to be used again before */
+	bool is_pinned;	   /* its bytes are never to be used again */
 	unsigned n;
 	struct fake_piece *pieces;
 };
@@ -64,8 +68,8 @@ static struct {
 	unsigned first, end;
 	uint64_t live_bytes, live_max, largest;
 	uint64_t palette[16]; /* sizes that come again and again */
-	bool has_failures, is_contiguous, is_ordered;
-	unsigned long served, refused, spanning;
+	bool has_failures, has_pins, is_contiguous, is_ordered;
+	unsigned long served, refused, spanning, pinned;
 } s;
 
 static uint64_t random_number(void)
@@ -102,14 +106,17 @@ static struct marks **marks_of(uint64_t handle)
 	return m;
 }
 
-/* Marks a piece as used, or as unused again. */
-static void mark(const struct fake_piece *piece, bool is_used)
+/* What a mark says. */
+enum { UNUSED, USED, DEAD };
+
+/* Marks a piece as used, or as unused again, or as never to be used again. */
+static void mark(const struct fake_piece *piece, unsigned char now)
 {
 	struct marks **link = marks_of(piece->handle), *m = *link;
 	uint64_t from = piece->offset / UNIT, n = piece->size / UNIT;
 
 	if (!m) {
-		if (!is_used)
+		if (now != USED)
 			stop("memory of a block is gone before its time");
 		m = calloc(1, sizeof(*m) + piece->handle_size / UNIT);
 		m->handle = piece->handle;
@@ -119,10 +126,12 @@ static void mark(const struct fake_piece *piece, bool is_used)
 	for (uint64_t i = 0; i < n; i += 4096) {
 		uint64_t k = n - i < 4096 ? n - i : 4096;
 
-		if (memchr(&m->used[from + i], is_used ? 1 : 0, k))
-			stop(is_used ? "a byte was handed out twice"
-				     : "a mark is missing");
-		memset(&m->used[from + i], is_used, k);
+		if (now == USED && memchr(&m->used[from + i], DEAD, k))
+			stop("a dead byte was handed out");
+		if (memchr(&m->used[from + i], now, k))
+			stop(now == USED ? "a byte was handed out twice"
+					 : "a mark is missing");
+		memset(&m->used[from + i], now, k);
 	}
 }
 
@@ -132,7 +141,7 @@ static void handle_is_gone(uint64_t handle)
 
 	if (!m)
 		return;
-	if (memchr(m->used, 1, m->n))
+	if (memchr(m->used, USED, m->n))
 		stop("memory was released under a block");
 	*link = m->next;
 	free(m);
@@ -141,7 +150,7 @@ static void handle_is_gone(uint64_t handle)
 static void forget(struct block *b)
 {
 	for (unsigned i = 0; i < b->n; i++)
-		mark(&b->pieces[i], false);
+		mark(&b->pieces[i], b->is_pinned ? DEAD : UNUSED);
 	free(b->pieces);
 }
 
@@ -221,7 +230,7 @@ static void look_at(struct block *b)
 			b->pieces =
 				realloc(b->pieces, (b->n + 8) * sizeof(piece));
 		b->pieces[b->n++] = piece;
-		mark(&piece, true);
+		mark(&piece, USED);
 		done += piece.size;
 		left -= piece.size;
 	}
@@ -245,6 +254,10 @@ static void allocate(void)
 	}
 	expire();
 	look_at(&b);
+	b.is_pinned = s.has_pins && one_in(40);
+	s.pinned += b.is_pinned;
+	if (b.is_pinned)
+		vs_pool_pin(b.p + below(b.size));
 	s.live[s.n_live++] = b;
 	s.live_bytes += b.size;
 	s.served++;
@@ -342,6 +355,7 @@ static void begin_round(void)
 	fake.on_unmap = address_goes;
 	fake.on_gone = handle_is_gone;
 	s.has_failures = one_in(2);
+	s.has_pins = one_in(2);
 	s.is_contiguous = one_in(6);
 	s.is_ordered = one_in(6);
 	s.live_max = fake.memory / 16 * (4 + below(13));
@@ -410,9 +424,10 @@ static void test_random_programs(void **state)
 		}
 		end_round();
 	}
-	print_message("%lu blocks (%lu over several chunks), %lu refused\n",
-		      s.served, s.spanning, s.refused);
-	assert_true(s.spanning > 0);
+	print_message("%lu blocks (%lu over several chunks, %lu pinned), "
+		      "%lu refused\n",
+		      s.served, s.spanning, s.pinned, s.refused);
+	assert_true(s.spanning > 0 && s.pinned > 0);
 }
 
 int main(void)

@@ -116,6 +116,8 @@ static const struct row {
 	{"VMMSHIM_ZERO", "1", BAD},
 	{"VMMSHIM_JUNK", "1", 1},
 	{"VMMSHIM_JUNK", "0xa5", BAD},
+	{"VMMSHIM_GUARD", "1", 1},
+	{"VMMSHIM_GUARD", "2", BAD},
 	{"VMMSHIM_IPC", "emulate", VS_IPC_EMULATE},
 	{"VMMSHIM_IPC", "native", VS_IPC_NATIVE},
 	{"VMMSHIM_IPC", "off", BAD},

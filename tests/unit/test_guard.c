@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Knob GUARD on the counting driver: where a block lies, what is unmapped when,
+ * what it costs, and that the program gets its memory when guarding fails.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/knob.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "fake.h"
+#include "pool/fence.h"
+#include "pool/pool.h"
+#include "pool/share.h"
+
+#define KiB ((size_t)1 << 10)
+#define MiB ((size_t)1 << 20)
+#define GiB ((uint64_t)1 << 30)
+#define MS ((uint64_t)1000000)
+
+static int fresh(void **state)
+{
+	(void)state;
+	vs_pool_forked();
+	vs_thread_forked();
+	vs_log_level = VS_LOG_NONE;
+	fake_install(8 * GiB);
+	vs_knobs.release_threshold.value = GiB;
+	vs_knobs.decay_ms = 3000;
+	vs_knobs.memory_limit.value = 0;
+	vs_knobs.chunk_size.value = 0;
+	vs_knobs.mode = VS_MODE_POOL;
+	vs_knobs.contiguous = false;
+	vs_knobs.reuse = VS_REUSE_COMPLETE;
+	vs_knobs.guard = true;
+	return 0;
+}
+
+static const struct vs_stats *stats(void)
+{
+	CUdevice device;
+
+	vs_pool_refresh(0);
+	return vs_pool_stats(0, &device);
+}
+
+static CUdeviceptr take(size_t size)
+{
+	CUdeviceptr p = 0;
+
+	assert_int_equal(vs_pool_alloc(size, &p), CUDA_SUCCESS);
+	assert_int_equal(p % 512, 0);
+	return p;
+}
+
+static void give(CUdeviceptr p)
+{
+	assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
+}
+
+static const size_t sizes[] = {1,	512,	 513,		4000,	 MiB,
+			       MiB + 1, 2 * MiB, 2 * MiB + 100, 33 * MiB};
+enum { N_SIZES = sizeof(sizes) / sizeof(sizes[0]) };
+
+static void test_lies_against_unmapped_memory(void **state)
+{
+	CUdeviceptr p[N_SIZES];
+
+	(void)state;
+	for (int i = 0; i < N_SIZES; i++)
+		p[i] = take(sizes[i]);
+	for (int i = 0; i < N_SIZES; i++) {
+		CUdeviceptr end = (p[i] + sizes[i] + 511) & ~(uint64_t)511;
+		struct fake_piece piece;
+
+		assert_true(fake_piece(p[i], &piece));
+		assert_true(fake_piece(end - 1, &piece));
+		assert_true(piece.handle_size < sizes[i] + 2 * MiB);
+		for (uint64_t d = 0; d < 2 * MiB; d += 64 * KiB)
+			assert_false(fake_piece(end + d, &piece));
+		/* nor does anything end right before its mapping */
+		assert_false(fake_piece(fake_mapping(p[i]) - 1, &piece));
+	}
+	for (int i = 0; i < N_SIZES; i++)
+		give(p[i]);
+	assert_int_equal(fake.held, 0);
+	assert_int_equal(fake.mappings, 0);
+}
+
+static void test_answers_are_those_of_any_allocation(void **state)
+{
+	struct vs_span span;
+	struct vs_share share;
+	uint64_t last = 0;
+
+	(void)state;
+	for (int i = 0; i < N_SIZES; i++) {
+		CUdeviceptr p = take(sizes[i]);
+
+		assert_true(vs_pool_find(p + sizes[i] - 1, &span));
+		assert_int_equal(span.base, p);
+		assert_int_equal(span.size, sizes[i]);
+		assert_ptr_equal(span.ctx, FAKE_CTX);
+		assert_true(span.id > last);
+		last = span.id;
+		assert_false(vs_pool_find(p + sizes[i], &span));
+		assert_false(vs_pool_find(p - 1, &span));
+		if (vs_share_is_capable(0)) {
+			assert_true(vs_share_describe(p, last, &share));
+			assert_int_equal(share.n, 1);
+			assert_int_equal(share.offset, p - fake_mapping(p));
+		}
+		assert_int_equal(vs_pool_free(p + 1), VS_PASS);
+		assert_int_equal(vs_pool_free(p - 512), VS_PASS);
+		assert_int_equal(stats()->live, sizes[i]);
+		assert_int_equal(stats()->blocks, 1);
+		give(p);
+		assert_false(vs_pool_find(p, &span));
+		assert_int_equal(vs_pool_free(p), VS_PASS);
+		assert_int_equal(stats()->live, 0);
+	}
+}
+
+static void test_free_waits_and_unmaps(void **state)
+{
+	CUdeviceptr p = take(5000);
+	uint64_t began = fake.now;
+
+	(void)state;
+	fake.lag_ns = 30 * MS;
+	give(p);
+	assert_true(fake.now - began >= 30 * MS);
+	assert_int_equal(fake_mapping(p), 0);
+	assert_int_equal(fake.held, 0);
+	assert_int_equal(stats()->pending, 0);
+}
+
+static void check_work_is_done(CUdeviceptr at, uint64_t size)
+{
+	(void)at;
+	(void)size;
+	assert_int_equal(fake.captures, 0);
+}
+
+static void test_nothing_is_unmapped_in_a_capture(void **state)
+{
+	CUdeviceptr p = take(5000), q = take(5000);
+
+	(void)state;
+	fake.on_unmap = check_work_is_done;
+	vs_capture_before_begin();
+	vs_capture_after_begin((CUstream)0x10, false, true);
+	fake.captures = 1;
+	give(p);
+	fake.now += 1000 * MS;
+	vs_pool_tick();
+	assert_int_not_equal(fake_mapping(p), 0);
+	fake.captures = 0;
+	vs_capture_ended((CUstream)0x10, false);
+	give(q);
+	assert_int_equal(fake_mapping(p), 0);
+	assert_int_equal(fake.held, 0);
+}
+
+static void test_long_work_does_not_hold_a_free_up_for_ever(void **state)
+{
+	CUdeviceptr p = take(5000);
+
+	(void)state;
+	fake.lag_ns = 3600000 * MS;
+	give(p);
+	assert_int_not_equal(fake_mapping(p), 0);
+	assert_int_equal(stats()->pending, 2 * MiB);
+	fake.now += 3600000 * MS;
+	vs_pool_tick();
+	assert_int_equal(fake_mapping(p), 0);
+	assert_int_equal(stats()->pending, 0);
+}
+
+static void test_addresses_come_round_late(void **state)
+{
+	CUdeviceptr first = take(MiB), last = 0, p;
+	unsigned long n = 0;
+
+	(void)state;
+	fake.space = 0;
+	give(first);
+	for (; n < 1000; n++) {
+		p = take(MiB);
+		assert_true(p > first && p > last);
+		last = p;
+		give(p);
+	}
+}
+
+static void test_little_address_space_comes_round(void **state)
+{
+	CUdeviceptr kept[8], p, first = 0;
+	bool came_round = false;
+
+	(void)state;
+	fake_install(64 * MiB);
+	fake.space = GiB;
+	for (int i = 0; i < 4; i++)
+		kept[i] = take(MiB);
+	for (int i = 0; i < 1000; i++) {
+		p = take(3 * MiB);
+		for (int k = 0; k < 4; k++)
+			assert_true(p >= kept[k] + 3 * MiB ||
+				    p + 5 * MiB <= kept[k]);
+		came_round |= p < first;
+		first = p;
+		give(p);
+	}
+	assert_true(came_round);
+	for (int i = 0; i < 4; i++)
+		give(kept[i]);
+	assert_int_equal(fake.held, 0);
+}
+
+static void test_many_small_ones_find_their_memory(void **state)
+{
+	static CUdeviceptr p[170000];
+	size_t n = sizeof(p) / sizeof(p[0]);
+
+	(void)state;
+	/* 5.2 GiB of 8 GiB, in small pieces */
+	for (size_t i = 0; i < n; i++)
+		p[i] = take(32 * KiB);
+	assert_true(stats()->large_miss >= 1000);
+	for (size_t i = 0; i < n; i++)
+		give(p[i]);
+	vs_pool_trim();
+	fake.now += MS;
+	vs_pool_trim();
+	assert_int_equal(fake.held, 0);
+}
+
+static void test_what_fails_is_undone(void **state)
+{
+	unsigned *fails[] = {&fake.fail_create, &fake.fail_map,
+			     &fake.fail_access};
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		CUdeviceptr p;
+
+		*fails[i] = 1;
+		p = take(3 * MiB);
+		give(p);
+		vs_pool_trim();
+		fake.now += MS;
+		vs_pool_trim();
+		assert_int_equal(fake.held, 0);
+		assert_int_equal(fake.mappings, 0);
+		assert_int_equal(stats()->reserved, 0);
+	}
+}
+
+static void test_unmap_refused_is_tried_again(void **state)
+{
+	CUdeviceptr p = take(3 * MiB);
+
+	(void)state;
+	fake.fail_unmap = 1;
+	give(p);
+	assert_int_not_equal(fake.held, 0);
+	fake.fail_release = 1;
+	give(take(1));
+	vs_pool_tick();
+	vs_pool_tick();
+	assert_int_equal(fake.held, 0);
+	assert_int_equal(stats()->pending, 0);
+}
+
+static void test_memory_limit(void **state)
+{
+	CUdeviceptr p[40];
+	int n = 0;
+
+	(void)state;
+	vs_knobs.memory_limit.value = 64 * MiB;
+	while (n < 40 && vs_pool_alloc(4 * MiB, &p[n]) == CUDA_SUCCESS)
+		n++;
+	assert_int_equal(n, 16);
+	assert_true(fake.held_high <= 64 * MiB);
+	while (n > 0)
+		give(p[--n]);
+	assert_int_equal(fake.held, 0);
+}
+
+static void test_dies_with_its_context(void **state)
+{
+	CUdeviceptr p[N_SIZES];
+
+	(void)state;
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < N_SIZES; i++)
+			p[i] = take(sizes[i]);
+		give(p[3]);
+		vs_pool_ctx_dying(FAKE_CTX, 0);
+		assert_int_equal(fake.held, 0);
+		assert_int_equal(fake.mappings, 0);
+		assert_int_equal(stats()->live, 0);
+		assert_int_equal(stats()->blocks, 0);
+		assert_int_equal(vs_pool_free(p[0]), VS_PASS);
+	}
+}
+
+static void test_modes(void **state)
+{
+	(void)state;
+	vs_knobs.mode = VS_MODE_SYNC;
+	give(take(100));
+	assert_int_equal(stats()->sync_free, 1);
+	assert_int_equal(fake.held, 0);
+	fresh(state);
+	vs_knobs.reuse = VS_REUSE_ORDERED;
+	fake.lag_ns = 10 * MS;
+	give(take(100));
+	assert_int_equal(fake.held, 0);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup(test_##f, fresh)
+	const struct CMUnitTest tests[] = {
+		T(lies_against_unmapped_memory),
+		T(answers_are_those_of_any_allocation),
+		T(free_waits_and_unmaps),
+		T(nothing_is_unmapped_in_a_capture),
+		T(long_work_does_not_hold_a_free_up_for_ever),
+		T(addresses_come_round_late),
+		T(little_address_space_comes_round),
+		T(many_small_ones_find_their_memory),
+		T(what_fails_is_undone),
+		T(unmap_refused_is_tried_again),
+		T(memory_limit),
+		T(dies_with_its_context),
+		T(modes),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

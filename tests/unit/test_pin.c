@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Memory that was exported or registered (vs_pool_pin), on the counting driver:
+ * after its free it is never handed out again, and its chunks go back to the
+ * driver, not before the work that may touch them is done.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/knob.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "fake.h"
+#include "pool/fence.h"
+#include "pool/pool.h"
+
+#define KiB ((size_t)1 << 10)
+#define MiB ((size_t)1 << 20)
+#define MS ((uint64_t)1000000)
+
+enum { MANY = 64 };
+
+static int fresh(void **state)
+{
+	(void)state;
+	vs_pool_forked();
+	vs_thread_forked();
+	vs_log_level = VS_LOG_NONE;
+	fake_install((uint64_t)1 << 30);
+	vs_knobs.release_threshold.value = (uint64_t)1 << 30;
+	vs_knobs.decay_ms = 3000;
+	vs_knobs.memory_limit.value = 0;
+	vs_knobs.chunk_size.value = 0;
+	vs_knobs.mode = VS_MODE_POOL;
+	vs_knobs.contiguous = false;
+	vs_knobs.reuse = VS_REUSE_COMPLETE;
+	return 0;
+}
+
+static const struct vs_stats *stats(void)
+{
+	CUdevice device;
+
+	vs_pool_refresh(0);
+	return vs_pool_stats(0, &device);
+}
+
+static CUdeviceptr take(size_t size)
+{
+	CUdeviceptr p = 0;
+
+	assert_int_equal(vs_pool_alloc(size, &p), CUDA_SUCCESS);
+	return p;
+}
+
+static void give(CUdeviceptr p)
+{
+	assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
+}
+
+static uint64_t handle_at(CUdeviceptr p)
+{
+	struct fake_piece piece;
+
+	return fake_piece(p, &piece) ? piece.handle : 0;
+}
+
+static void test_is_not_handed_out_again(void **state)
+{
+	CUdeviceptr dead, other, p[MANY];
+	uint64_t handle;
+
+	(void)state;
+	vs_knobs.chunk_size.value = 64 * MiB;
+	dead = take(10 * MiB);
+	other = take(10 * MiB);
+	handle = handle_at(dead);
+	assert_int_equal(handle_at(other), handle);
+	vs_pool_pin(dead + 5 * MiB);
+	give(dead);
+	assert_int_equal(vs_pool_free(dead), VS_PASS);
+	assert_int_equal(stats()->dead, 10 * MiB);
+	for (int i = 0; i < MANY; i++) {
+		p[i] = take(10 * MiB);
+		assert_true(p[i] != dead);
+		fake.now += MS;
+	}
+	/* a neighbour of its chunk keeps it where it is */
+	assert_int_equal(handle_at(dead), handle);
+	for (int i = 0; i < MANY; i++)
+		give(p[i]);
+	give(other);
+	vs_pool_trim();
+	assert_int_equal(stats()->dead, 0);
+	assert_int_equal(fake.held, 0);
+	assert_int_equal(fake.mappings, 0);
+}
+
+static void test_goes_when_its_work_is_done(void **state)
+{
+	CUdeviceptr p = take(10 * MiB);
+
+	(void)state;
+	fake.lag_ns = 50 * MS;
+	vs_pool_pin(p);
+	give(p);
+	vs_pool_trim();
+	assert_int_not_equal(handle_at(p), 0);
+	fake.now += 20 * MS;
+	vs_pool_tick();
+	assert_int_not_equal(handle_at(p), 0);
+	assert_int_equal(stats()->dead, 10 * MiB);
+	/* much is allowed to be idle, and it was not so for long: still */
+	fake.now += 50 * MS;
+	vs_pool_tick();
+	assert_int_equal(handle_at(p), 0);
+	assert_int_equal(fake.held, 0);
+	assert_int_equal(stats()->reserved, 0);
+}
+
+static void test_goes_at_the_next_miss(void **state)
+{
+	CUdeviceptr p = take(10 * MiB);
+	uint64_t handle = handle_at(p);
+
+	(void)state;
+	vs_pool_pin(p);
+	give(p);
+	fake.now += MS;
+	vs_pool_tick(); /* a marker */
+	fake.now += MS;
+	p = take(200 * MiB);
+	assert_int_not_equal(handle_at(p), handle);
+	assert_true(fake.held < 210 * MiB);
+}
+
+static void test_whole_chunks_go_one_by_one(void **state)
+{
+	CUdeviceptr p, q;
+
+	(void)state;
+	vs_knobs.chunk_size.value = 2 * MiB;
+	p = take(9 * MiB);
+	q = take(1 * MiB + 512 * KiB);
+	vs_pool_pin(p);
+	give(p);
+	fake.now += MS;
+	vs_pool_trim();
+	/* the first chunks hold nothing else, whatever the last one does */
+	assert_int_equal(handle_at(p), 0);
+	assert_int_equal(handle_at(p + 7 * MiB), 0);
+	assert_int_not_equal(handle_at(q), 0);
+	give(q);
+	fake.now += MS;
+	vs_pool_trim();
+	assert_int_equal(fake.held, 0);
+	assert_int_equal(stats()->dead, 0);
+}
+
+static void test_small_is_not_handed_out_again(void **state)
+{
+	const size_t sizes[] = {1, 4096, 100 * KiB, 700 * KiB, MiB};
+
+	(void)state;
+	for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
+		CUdeviceptr dead = take(sizes[s]), p[MANY];
+		uint64_t handle = handle_at(dead);
+
+		vs_pool_pin(dead);
+		give(dead);
+		assert_int_equal(vs_pool_free(dead), VS_PASS);
+		for (int round = 0; round < 10; round++) {
+			for (int i = 0; i < MANY; i++) {
+				p[i] = take(sizes[s]);
+				assert_true(p[i] != dead);
+			}
+			assert_int_equal(handle_at(dead), handle);
+			for (int i = 0; i < MANY; i++)
+				give(p[i]);
+			fake.now += MS;
+		}
+		vs_pool_trim();
+		fake.now += MS;
+		vs_pool_trim();
+		assert_int_equal(fake.held, 0);
+		assert_int_equal(stats()->live, 0);
+		assert_int_equal(stats()->blocks, 0);
+	}
+}
+
+static void test_slab_of_dead_objects_goes(void **state)
+{
+	CUdeviceptr p[MANY];
+
+	(void)state;
+	for (int i = 0; i < MANY; i++) {
+		p[i] = take(MiB);
+		vs_pool_pin(p[i]);
+		vs_pool_pin(p[i] + 5);
+	}
+	for (int i = 0; i < MANY; i++)
+		give(p[i]);
+	assert_true(stats()->dead >= MANY * MiB);
+	fake.now += MS;
+	vs_pool_trim();
+	assert_int_equal(fake.held, 0);
+	assert_int_equal(stats()->dead, 0);
+}
+
+static void test_pin_of_what_is_not_live(void **state)
+{
+	CUdeviceptr p = take(10 * MiB), q = take(4096);
+
+	(void)state;
+	give(p);
+	give(q);
+	vs_pool_pin(p);
+	vs_pool_pin(q);
+	vs_pool_pin(q + 64 * KiB);
+	vs_pool_pin(12345);
+	vs_pool_pin(0);
+	fake.now += MS;
+	assert_int_equal(take(10 * MiB), p);
+	give(p);
+	assert_int_equal(stats()->dead, 0);
+}
+
+static void test_dies_with_its_context(void **state)
+{
+	CUdeviceptr p[20];
+
+	(void)state;
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < 20; i++) {
+			p[i] = take(i * 200 * KiB + 1);
+			if (i % 3 == round)
+				vs_pool_pin(p[i]);
+		}
+		for (int i = 0; i < 20; i += 2)
+			give(p[i]);
+		vs_pool_ctx_dying(FAKE_CTX, 0);
+		assert_int_equal(fake.held, 0);
+		assert_int_equal(fake.mappings, 0);
+		assert_int_equal(stats()->dead, 0);
+		assert_int_equal(stats()->live, 0);
+	}
+}
+
+static void test_unmap_refused_is_tried_again(void **state)
+{
+	CUdeviceptr p = take(10 * MiB), q;
+	uint64_t handle = handle_at(p);
+
+	(void)state;
+	vs_pool_pin(p);
+	give(p);
+	fake.now += MS;
+	fake.fail_unmap = 1;
+	vs_pool_trim();
+	assert_int_not_equal(fake.held, 0);
+	fake.fail_release = 1;
+	vs_pool_trim();
+	assert_int_equal(handle_at(p), 0);
+	q = take(10 * MiB);
+	assert_int_not_equal(handle_at(q), handle);
+	give(q);
+	fake.now += MS;
+	vs_pool_trim();
+	assert_int_equal(fake.held, 0);
+	assert_int_equal(stats()->reserved, 0);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup(test_##f, fresh)
+	const struct CMUnitTest tests[] = {
+		T(is_not_handed_out_again),	  T(goes_when_its_work_is_done),
+		T(goes_at_the_next_miss),	  T(whole_chunks_go_one_by_one),
+		T(small_is_not_handed_out_again), T(slab_of_dead_objects_goes),
+		T(pin_of_what_is_not_live),	  T(dies_with_its_context),
+		T(unmap_refused_is_tried_again),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
