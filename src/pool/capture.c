@@ -42,10 +42,11 @@ static struct capture name_of(CUstream stream, bool is_per_thread)
 /* Makes the current context's block for vs_capture_barrier, once. */
 static void prepare_barrier(void)
 {
-	CUcontext current = NULL;
+	CUcontext current = NULL, popped;
 	CUstreamCaptureMode saved;
 	CUdeviceptr block, none = 0;
 	struct vs_ctx *ctx;
+	bool is_pushed;
 
 	if (vs_pool_count() == 0)
 		return;
@@ -53,11 +54,18 @@ static void prepare_barrier(void)
 	ctx = current ? vs_ctx_peek(current) : NULL;
 	if (!ctx || atomic_load(&ctx->barrier))
 		return;
+	/* a green context is current: the block shall outlive it */
+	is_pushed = ctx->handle != current;
+	if (is_pushed &&
+	    vs_real.cuCtxPushCurrent_v2(ctx->handle) != CUDA_SUCCESS)
+		return;
 	vs_vmm_relax(&saved);
 	if (vs_real.cuMemAlloc_v2(&block, BARRIER_SIZE) == CUDA_SUCCESS &&
 	    !atomic_compare_exchange_strong(&ctx->barrier, &none, block))
 		vs_real.cuMemFree_v2(block);
 	vs_vmm_unrelax(saved);
+	if (is_pushed)
+		vs_real.cuCtxPopCurrent_v2(&popped);
 }
 
 /* In the current context, which is `ctx`. */

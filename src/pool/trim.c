@@ -218,6 +218,32 @@ static bool has_other_context(CUdevice device)
 	return vs_ctx_list((uint64_t)1 << device, any, 1) > 0;
 }
 
+void vs_pool_green_born(CUcontext green, CUcontext primary)
+{
+	vs_ctx_alias(green, primary);
+}
+
+/*
+ * Whether the driver waits for the work of a green context that it destroys
+ * is not known. A marker before covers that work, and no later marker counts
+ * before this one does. While a capture is open there can be none.
+ */
+void vs_pool_green_dying(CUcontext green, CUdevice device)
+{
+	uint64_t bit = (uint64_t)1 << device;
+	struct vs_pool *pool;
+
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
+		if (!(atomic_load(&pool->reach) & bit))
+			continue;
+		if (!vs_fence_record(&pool->fence) &&
+		    vs_fence_poll(&pool->fence))
+			vs_fence_record(&pool->fence);
+	}
+	if (green)
+		vs_ctx_unalias(green);
+}
+
 void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
 {
 	struct vs_ctx *ctx;

@@ -148,6 +148,9 @@ static CUresult place(struct sim_context *ctx, size_t size,
 	uint64_t start, rounded;
 	unsigned first, n;
 
+	/* A green context is its primary one with fewer units (cuda.h). */
+	if (ctx->parent)
+		ctx = ctx->parent;
 	if (size > sim_devices[ctx->device].memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (size <= MAX_SMALL) {
