@@ -68,19 +68,27 @@ static void prepare_barrier(void)
 		vs_real.cuCtxPopCurrent_v2(&popped);
 }
 
-/* In the current context, which is `ctx`. */
+/*
+ * In the current context, which is `ctx`. The next block is made while the old
+ * one still holds its 2 MiB of the device, or there might be no room for it.
+ */
 static bool renew_barrier(struct vs_ctx *ctx)
 {
-	CUdeviceptr block = atomic_exchange(&ctx->barrier, 0);
+	CUdeviceptr block = atomic_exchange(&ctx->barrier, 0), next, none = 0;
 	CUstreamCaptureMode saved;
-	bool is_done;
+	bool is_done = false;
 
-	if (!block)
-		return false;
 	vs_vmm_relax(&saved);
-	is_done = vs_real.cuMemFree_v2(block) == CUDA_SUCCESS;
-	if (vs_real.cuMemAlloc_v2(&block, BARRIER_SIZE) == CUDA_SUCCESS)
-		atomic_store(&ctx->barrier, block);
+	if (vs_real.cuMemAlloc_v2(&next, BARRIER_SIZE) != CUDA_SUCCESS)
+		next = 0;
+	if (!block) {
+		block = next;
+		next = 0;
+	}
+	if (block)
+		is_done = vs_real.cuMemFree_v2(block) == CUDA_SUCCESS;
+	if (next && !atomic_compare_exchange_strong(&ctx->barrier, &none, next))
+		vs_real.cuMemFree_v2(next);
 	vs_vmm_unrelax(saved);
 	return is_done;
 }

@@ -54,6 +54,7 @@ struct vs_fence {
 	_Atomic uint64_t slow;	/* a wait for this epoch ran out of time */
 	_Atomic uint64_t slow_patience; /* this much, ns */
 	_Atomic uint64_t *reach; /* devices whose contexts reach the memory */
+	pthread_mutex_t barrier; /* one at a time; before all other locks */
 	struct vs_stats *stats;
 	bool has_context_events; /* constant */
 	bool is_ordered;	 /* constant: knob REUSE=ordered */
