@@ -18,7 +18,8 @@
 struct capture {
 	struct capture *next;
 	CUstream stream;
-	long thread; /* of a per-thread stream, else 0 */
+	long thread;   /* of a per-thread stream, else 0 */
+	CUcontext ctx; /* current at its begin */
 };
 
 #define BARRIER_SIZE 512
@@ -118,10 +119,15 @@ void vs_capture_after_begin(CUstream stream, bool is_per_thread, bool is_begun)
 {
 	if (is_begun) {
 		struct capture *c = vs_meta_alloc(sizeof(*c));
+		CUcontext current = NULL;
+		struct vs_ctx *ctx;
 
+		vs_real.cuCtxGetCurrent(&current);
+		ctx = current ? vs_ctx_peek(current) : NULL;
 		pthread_mutex_lock(&lock);
 		if (c) {
 			*c = name_of(stream, is_per_thread);
+			c->ctx = ctx ? ctx->handle : current;
 			c->next = open_captures;
 			open_captures = c;
 		}
@@ -148,6 +154,23 @@ void vs_capture_ended(CUstream stream, bool is_per_thread)
 			atomic_fetch_sub(&count, 1);
 			break;
 		}
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void vs_capture_ctx_dying(CUcontext ctx)
+{
+	struct capture **link = &open_captures, *c;
+
+	pthread_mutex_lock(&lock);
+	while ((c = *link)) {
+		if (c->ctx != ctx) {
+			link = &c->next;
+			continue;
+		}
+		*link = c->next;
+		vs_meta_free(c, sizeof(*c));
+		atomic_fetch_sub(&count, 1);
 	}
 	pthread_mutex_unlock(&lock);
 }

@@ -361,13 +361,28 @@ void vs_fence_forget(struct vs_fence *f, struct vs_ctx *ctx)
 	pthread_mutex_unlock(&f->lock);
 }
 
-void vs_fence_reset(struct vs_fence *f)
+uint64_t vs_fence_turn(struct vs_fence *f)
 {
 	uint64_t epoch;
 
 	pthread_mutex_lock(&f->lock);
 	epoch = atomic_fetch_add(&f->epoch, 1);
-	f->head = f->tail;
+	pthread_mutex_unlock(&f->lock);
+	return epoch;
+}
+
+void vs_fence_reset(struct vs_fence *f, uint64_t epoch)
+{
+	pthread_mutex_lock(&f->lock);
+	while (f->head != f->tail) {
+		struct vs_marker *m = &f->ring[f->head % VS_MARKERS];
+
+		if (m->epoch > epoch)
+			break;
+		keep_events(f, m->events);
+		m->events = NULL;
+		f->head++;
+	}
 	completed(f, epoch);
 	atomic_store(&f->is_broken, false);
 	pthread_mutex_unlock(&f->lock);

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
+#include "pool/capture.h"
 #include "pool/grow.h"
 #include "pool/range.h"
 #include "pool/slab.h"
@@ -248,6 +249,7 @@ void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
 {
 	struct vs_ctx *ctx;
 	struct vs_pool *pool;
+	uint64_t epoch;
 
 	if (!handle)
 		handle = primary_of(device);
@@ -256,9 +258,12 @@ void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
 		return;
 	/* its work must be done before its memory goes; an error means that
 	   the context is beyond work */
-	if (vs_pool_count() > 0)
-		vs_vmm_ctx_wait(ctx->handle);
+	if (vs_pool_count() > 0 &&
+	    vs_vmm_ctx_wait(ctx->handle) != CUDA_SUCCESS &&
+	    vs_capture_count() > 0)
+		vs_capture_barrier(ctx); /* a capture dies with it */
 	vs_ctx_bury(ctx);
+	vs_capture_ctx_dying(ctx->handle);
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
 		if (ctx->device == pool->dev.device) {
 			vs_tcache_flush(pool, ctx);
@@ -267,8 +272,11 @@ void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
 		vs_fence_forget(&pool->fence, ctx);
 	}
 	pool = vs_pool_of(ctx->device);
-	if (pool && !has_other_context(ctx->device)) {
-		vs_fence_reset(&pool->fence);
+	if (!pool)
+		return;
+	epoch = vs_fence_turn(&pool->fence);
+	if (!has_other_context(ctx->device)) {
+		vs_fence_reset(&pool->fence, epoch);
 		trim_pool(pool);
 	}
 }
