@@ -172,6 +172,7 @@ static CUresult place(struct sim_context *ctx, size_t size,
 	m->mapping_start = b->start;
 	m->mapping_size = b->size;
 	m->block = b;
+	m->sync_memops = true; /* an H200 says so before it is set */
 	*ptr_out = start;
 	return CUDA_SUCCESS;
 }
@@ -295,11 +296,11 @@ CUresult sim_cuMemFree_v2(CUdeviceptr dptr)
 	struct sim_memory *m;
 	CUresult result;
 
-	/* Needs no context (facts, 6). */
+	/* Needs no context (facts, 6), nor does any other (an H200). */
 	if (!dptr)
 		return CUDA_SUCCESS;
 	result = sim_context_current(&sim_thread.current);
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_CONTEXT)
 		result = sim_capture_check_unsafe();
 	if (result != CUDA_SUCCESS)
 		return result;
