@@ -10,6 +10,7 @@
 #include "base/meta.h"
 #include "driver/vmm.h"
 #include "hook/ipc.h"
+#include "hook/peer.h"
 #include "pool/pool.h"
 
 VS_EXPORT CUresult CUDAAPI cuCtxCreate_v2(CUcontext *out, unsigned int flags,
@@ -146,12 +147,18 @@ static struct green *greens; /* lock */
 /* `ctx` NULL: the primary one of `device`. */
 static void dying(CUcontext ctx, CUdevice device)
 {
+	CUcontext dead = ctx;
+
 	pthread_mutex_lock(&lock);
 	for (struct green *g = greens; g; g = g->next) {
 		if (ctx ? g->primary == ctx : g->device == device)
 			g->converted = NULL;
 	}
+	if (!ctx)
+		dead = primaries[device].ctx;
 	pthread_mutex_unlock(&lock);
+	if (dead)
+		vs_peer_ctx_dying(dead);
 	vs_ipc_ctx_dying(ctx, device);
 	vs_pool_ctx_dying(ctx, device);
 }

@@ -10,5 +10,7 @@
 
 /* The program has switched on access of `ctx` to memory of `peer`. */
 bool vs_peer_is_enabled(CUcontext ctx, CUcontext peer);
+/* A later context of the same handle starts without. */
+void vs_peer_ctx_dying(CUcontext ctx);
 
 #endif
