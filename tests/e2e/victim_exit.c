@@ -88,7 +88,7 @@ static void end(const char *how)
 	if (strcmp(how, "abort") == 0)
 		abort();
 	if (strcmp(how, "quick_exit") == 0) {
-		at_quick_exit(on_exit_free);
+		CHECK(at_quick_exit(on_exit_free) == 0);
 		quick_exit(9);
 	}
 	if (strcmp(how, "thread") == 0) {
