@@ -75,7 +75,7 @@ static __thread bool is_binding __attribute__((tls_model("initial-exec")));
  * Address -> API row: open addressing, only grows. Written by one thread at a
  * time, read without a lock: the row is written before the address.
  */
-#define MAP_BITS 10
+#define MAP_BITS 11
 static struct {
 	_Atomic uintptr_t address;
 	int api;

@@ -7,8 +7,10 @@
 
 #include <pthread.h>
 
+#include "base/meta.h"
 #include "driver/vmm.h"
 #include "hook/ipc.h"
+#include "hook/peer.h"
 #include "pool/pool.h"
 
 VS_EXPORT CUresult CUDAAPI cuCtxCreate_v2(CUcontext *out, unsigned int flags,
@@ -130,9 +132,33 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *out,
 	return vs_seen(result);
 }
 
+/*
+ * A green context retains its device's primary one until it is destroyed; a
+ * reset of the primary one destroys it, too.
+ */
+struct green {
+	struct green *next;
+	CUgreenCtx handle;
+	CUdevice device;
+	CUcontext primary, converted; /* converted: NULL until asked for */
+};
+static struct green *greens; /* lock */
+
 /* `ctx` NULL: the primary one of `device`. */
 static void dying(CUcontext ctx, CUdevice device)
 {
+	CUcontext dead = ctx;
+
+	pthread_mutex_lock(&lock);
+	for (struct green *g = greens; g; g = g->next) {
+		if (ctx ? g->primary == ctx : g->device == device)
+			g->converted = NULL;
+	}
+	if (!ctx)
+		dead = primaries[device].ctx;
+	pthread_mutex_unlock(&lock);
+	if (dead)
+		vs_peer_ctx_dying(dead);
 	vs_ipc_ctx_dying(ctx, device);
 	vs_pool_ctx_dying(ctx, device);
 }
@@ -208,11 +234,120 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device)
 	return vs_seen(vs_real.cuDevicePrimaryCtxReset_v2(device));
 }
 
-/* A context that a program created; the driver refuses NULL and primary ones.
+static void green_created(CUgreenCtx handle, CUdevice device, bool was_active)
+{
+	struct green *g = vs_meta_alloc(sizeof(*g));
+	CUcontext primary = NULL;
+
+	if (g && vs_real.cuDevicePrimaryCtxRetain(&primary, device) ==
+			 CUDA_SUCCESS) {
+		vs_real.cuDevicePrimaryCtxRelease_v2(device);
+		retained(primary, device, was_active);
+		g->handle = handle;
+		g->device = device;
+		g->primary = primary;
+		pthread_mutex_lock(&lock);
+		g->next = greens;
+		greens = g;
+		pthread_mutex_unlock(&lock);
+		return;
+	}
+	vs_meta_free(g, sizeof(*g));
+	pthread_mutex_lock(&lock);
+	primaries[device].is_shared = true;
+	pthread_mutex_unlock(&lock);
+}
+
+VS_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *out,
+					    CUdevResourceDesc resources,
+					    CUdevice device, unsigned int flags)
+{
+	bool is_open =
+		vs_enter(VS_API_cuGreenCtxCreate) && is_countable(device);
+	bool was_active = is_open && is_active(device);
+	CUresult result =
+		vs_real.cuGreenCtxCreate(out, resources, device, flags);
+
+	if (vs_again(result))
+		result =
+			vs_real.cuGreenCtxCreate(out, resources, device, flags);
+	if (result == CUDA_SUCCESS && is_open)
+		green_created(*out, device, was_active);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx handle)
+{
+	bool is_open = vs_enter(VS_API_cuCtxFromGreenCtx);
+	CUresult result = vs_seen(vs_real.cuCtxFromGreenCtx(out, handle));
+	CUcontext primary = NULL;
+	struct green *g;
+
+	if (result != CUDA_SUCCESS || !is_open)
+		return result;
+	pthread_mutex_lock(&lock);
+	for (g = greens; g && g->handle != handle; g = g->next)
+		;
+	if (g) {
+		g->converted = *out;
+		primary = g->primary;
+	}
+	pthread_mutex_unlock(&lock);
+	if (primary)
+		vs_pool_green_born(*out, primary);
+	return result;
+}
+
+static struct green *take_green(CUgreenCtx handle)
+{
+	struct green **link, *g;
+
+	pthread_mutex_lock(&lock);
+	for (link = &greens; (g = *link); link = &g->next) {
+		if (g->handle == handle) {
+			*link = g->next;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return g;
+}
+
+VS_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx handle)
+{
+	bool is_open = vs_enter(VS_API_cuGreenCtxDestroy), is_told;
+	struct green *g = is_open ? take_green(handle) : NULL;
+	CUresult result;
+
+	if (!g)
+		return vs_seen(vs_real.cuGreenCtxDestroy(handle));
+	vs_pool_green_dying(g->converted, g->device);
+	is_told = before_release(g->device);
+	result = vs_seen(vs_real.cuGreenCtxDestroy(handle));
+	if (result == CUDA_SUCCESS)
+		released(g->device, is_told);
+	vs_meta_free(g, sizeof(*g));
+	return result;
+}
+
+static bool is_green(CUcontext ctx)
+{
+	bool is_found = false;
+
+	pthread_mutex_lock(&lock);
+	for (struct green *g = greens; g && !is_found; g = g->next)
+		is_found = g->converted == ctx;
+	pthread_mutex_unlock(&lock);
+	return is_found;
+}
+
+/*
+ * A context that a program created; the driver refuses NULL, primary and green
+ * ones.
  */
 static void destroying(CUcontext ctx)
 {
-	if (ctx && !is_primary(ctx))
+	if (ctx && !is_primary(ctx) && !is_green(ctx))
 		dying(ctx, 0);
 }
 

@@ -105,6 +105,33 @@ static CUresult tell_pool(CUcontext peer, bool is_enabled)
 	return result;
 }
 
+void vs_peer_ctx_dying(CUcontext ctx)
+{
+	struct pair *dead = NULL, **link, *p;
+
+	pthread_mutex_lock(&lock);
+	for (link = &pairs; (p = *link);) {
+		if (p->ctx != ctx && p->peer != ctx) {
+			link = &p->next;
+			continue;
+		}
+		*link = p->next;
+		p->next = dead;
+		dead = p;
+	}
+	pthread_mutex_unlock(&lock);
+	while ((p = dead)) {
+		dead = p->next;
+		vs_meta_free(p, sizeof(*p));
+	}
+}
+
+/*
+ * Where the pool cannot be opened the program gets the error, though the driver
+ * had said success: it may then copy another way, but a kernel that believed in
+ * the access would fault. What can help is tried before: memory for page
+ * tables.
+ */
 VS_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer,
 						 unsigned int flags)
 {
@@ -114,6 +141,10 @@ VS_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer,
 	if (result != CUDA_SUCCESS || !is_open)
 		return vs_seen(result);
 	result = tell_pool(peer, true);
+	if (result != CUDA_SUCCESS) {
+		vs_pool_relieve();
+		result = tell_pool(peer, true);
+	}
 	if (result != CUDA_SUCCESS)
 		vs_real.cuCtxDisablePeerAccess(peer);
 	return result;

@@ -12,5 +12,7 @@
 bool vs_peer_is_enabled(CUcontext ctx, CUcontext peer);
 /* Whether a context of `device` may reach memory of one of `owner`. */
 bool vs_peer_devices_are(CUdevice device, CUdevice owner);
+/* A later context of the same handle starts without. */
+void vs_peer_ctx_dying(CUcontext ctx);
 
 #endif

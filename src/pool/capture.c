@@ -18,7 +18,8 @@
 struct capture {
 	struct capture *next;
 	CUstream stream;
-	long thread; /* of a per-thread stream, else 0 */
+	long thread;   /* of a per-thread stream, else 0 */
+	CUcontext ctx; /* current at its begin */
 };
 
 #define BARRIER_SIZE 512
@@ -42,10 +43,11 @@ static struct capture name_of(CUstream stream, bool is_per_thread)
 /* Makes the current context's block for vs_capture_barrier, once. */
 static void prepare_barrier(void)
 {
-	CUcontext current = NULL;
+	CUcontext current = NULL, popped;
 	CUstreamCaptureMode saved;
 	CUdeviceptr block, none = 0;
 	struct vs_ctx *ctx;
+	bool is_pushed;
 
 	if (vs_pool_count() == 0)
 		return;
@@ -53,26 +55,41 @@ static void prepare_barrier(void)
 	ctx = current ? vs_ctx_peek(current) : NULL;
 	if (!ctx || atomic_load(&ctx->barrier))
 		return;
+	/* a green context is current: the block shall outlive it */
+	is_pushed = ctx->handle != current;
+	if (is_pushed &&
+	    vs_real.cuCtxPushCurrent_v2(ctx->handle) != CUDA_SUCCESS)
+		return;
 	vs_vmm_relax(&saved);
 	if (vs_real.cuMemAlloc_v2(&block, BARRIER_SIZE) == CUDA_SUCCESS &&
 	    !atomic_compare_exchange_strong(&ctx->barrier, &none, block))
 		vs_real.cuMemFree_v2(block);
 	vs_vmm_unrelax(saved);
+	if (is_pushed)
+		vs_real.cuCtxPopCurrent_v2(&popped);
 }
 
-/* In the current context, which is `ctx`. */
+/*
+ * In the current context, which is `ctx`. The next block is made while the old
+ * one still holds its 2 MiB of the device, or there might be no room for it.
+ */
 static bool renew_barrier(struct vs_ctx *ctx)
 {
-	CUdeviceptr block = atomic_exchange(&ctx->barrier, 0);
+	CUdeviceptr block = atomic_exchange(&ctx->barrier, 0), next, none = 0;
 	CUstreamCaptureMode saved;
-	bool is_done;
+	bool is_done = false;
 
-	if (!block)
-		return false;
 	vs_vmm_relax(&saved);
-	is_done = vs_real.cuMemFree_v2(block) == CUDA_SUCCESS;
-	if (vs_real.cuMemAlloc_v2(&block, BARRIER_SIZE) == CUDA_SUCCESS)
-		atomic_store(&ctx->barrier, block);
+	if (vs_real.cuMemAlloc_v2(&next, BARRIER_SIZE) != CUDA_SUCCESS)
+		next = 0;
+	if (!block) {
+		block = next;
+		next = 0;
+	}
+	if (block)
+		is_done = vs_real.cuMemFree_v2(block) == CUDA_SUCCESS;
+	if (next && !atomic_compare_exchange_strong(&ctx->barrier, &none, next))
+		vs_real.cuMemFree_v2(next);
 	vs_vmm_unrelax(saved);
 	return is_done;
 }
@@ -102,10 +119,15 @@ void vs_capture_after_begin(CUstream stream, bool is_per_thread, bool is_begun)
 {
 	if (is_begun) {
 		struct capture *c = vs_meta_alloc(sizeof(*c));
+		CUcontext current = NULL;
+		struct vs_ctx *ctx;
 
+		vs_real.cuCtxGetCurrent(&current);
+		ctx = current ? vs_ctx_peek(current) : NULL;
 		pthread_mutex_lock(&lock);
 		if (c) {
 			*c = name_of(stream, is_per_thread);
+			c->ctx = ctx ? ctx->handle : current;
 			c->next = open_captures;
 			open_captures = c;
 		}
@@ -132,6 +154,23 @@ void vs_capture_ended(CUstream stream, bool is_per_thread)
 			atomic_fetch_sub(&count, 1);
 			break;
 		}
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+void vs_capture_ctx_dying(CUcontext ctx)
+{
+	struct capture **link = &open_captures, *c;
+
+	pthread_mutex_lock(&lock);
+	while ((c = *link)) {
+		if (c->ctx != ctx) {
+			link = &c->next;
+			continue;
+		}
+		*link = c->next;
+		vs_meta_free(c, sizeof(*c));
+		atomic_fetch_sub(&count, 1);
 	}
 	pthread_mutex_unlock(&lock);
 }

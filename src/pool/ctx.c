@@ -10,6 +10,13 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct vs_ctx *table; /* uthash; lock */
 static struct vs_ctx *all;   /* lock */
 
+/* A green context; there are few. */
+struct alias {
+	struct alias *next;
+	CUcontext green, primary;
+};
+static struct alias *aliases; /* lock */
+
 static struct vs_ctx *find(CUcontext handle)
 {
 	struct vs_ctx *c;
@@ -18,14 +25,84 @@ static struct vs_ctx *find(CUcontext handle)
 	return c;
 }
 
+/* The context that `handle` stands for; lock held. */
+static CUcontext resolve(CUcontext handle)
+{
+	for (const struct alias *a = aliases; a; a = a->next) {
+		if (a->green == handle)
+			return a->primary;
+	}
+	return handle;
+}
+
 struct vs_ctx *vs_ctx_peek(CUcontext handle)
 {
 	struct vs_ctx *c;
 
 	pthread_mutex_lock(&lock);
-	c = find(handle);
+	c = find(resolve(handle));
 	pthread_mutex_unlock(&lock);
 	return c;
+}
+
+void vs_ctx_alias(CUcontext green, CUcontext primary)
+{
+	struct alias *a, *fresh = vs_meta_alloc(sizeof(*fresh));
+
+	pthread_mutex_lock(&lock);
+	for (a = aliases; a && a->green != green; a = a->next)
+		;
+	if (a) {
+		a->primary = primary;
+	} else if (fresh && green != primary) {
+		fresh->green = green;
+		fresh->primary = primary;
+		fresh->next = aliases;
+		aliases = fresh;
+		a = fresh;
+		fresh = NULL;
+	}
+	pthread_mutex_unlock(&lock);
+	vs_meta_free(fresh, sizeof(*fresh));
+	if (!a && green != primary)
+		vs_warn("no memory to note a green context");
+}
+
+/* Takes the entries of one green context, or of one primary one; lock held. */
+static struct alias *take_aliases(CUcontext green, CUcontext primary)
+{
+	struct alias **link = &aliases, *a, *taken = NULL;
+
+	while ((a = *link)) {
+		if (a->green != green && a->primary != primary) {
+			link = &a->next;
+			continue;
+		}
+		*link = a->next;
+		a->next = taken;
+		taken = a;
+	}
+	return taken;
+}
+
+static void free_aliases(struct alias *list)
+{
+	while (list) {
+		struct alias *next = list->next;
+
+		vs_meta_free(list, sizeof(*list));
+		list = next;
+	}
+}
+
+void vs_ctx_unalias(CUcontext green)
+{
+	struct alias *taken;
+
+	pthread_mutex_lock(&lock);
+	taken = take_aliases(green, NULL);
+	pthread_mutex_unlock(&lock);
+	free_aliases(taken);
 }
 
 struct vs_ctx *vs_ctx_born(CUcontext handle, CUdevice device)
@@ -71,9 +148,13 @@ static bool device_of(CUcontext handle, CUdevice *device_out)
 
 struct vs_ctx *vs_ctx_get(CUcontext handle)
 {
-	struct vs_ctx *c = vs_ctx_peek(handle);
+	struct vs_ctx *c;
 	CUdevice device;
 
+	pthread_mutex_lock(&lock);
+	handle = resolve(handle);
+	c = find(handle);
+	pthread_mutex_unlock(&lock);
 	if (c || !device_of(handle, &device))
 		return c;
 	return vs_ctx_born(handle, device);
@@ -81,6 +162,8 @@ struct vs_ctx *vs_ctx_get(CUcontext handle)
 
 void vs_ctx_bury(struct vs_ctx *ctx)
 {
+	struct alias *taken = NULL;
+
 	pthread_mutex_lock(&lock);
 	if (!atomic_load(&ctx->is_dead)) {
 		struct vs_ctx **link = &all;
@@ -90,8 +173,11 @@ void vs_ctx_bury(struct vs_ctx *ctx)
 		while (*link != ctx)
 			link = &(*link)->next;
 		*link = ctx->next;
+		/* a primary context takes its green ones along */
+		taken = take_aliases(NULL, ctx->handle);
 	}
 	pthread_mutex_unlock(&lock);
+	free_aliases(taken);
 }
 
 int vs_ctx_list(uint64_t devices, struct vs_ctx **list, int max)
@@ -115,4 +201,5 @@ void vs_ctx_forked(void)
 	pthread_mutex_init(&lock, NULL);
 	table = NULL;
 	all = NULL;
+	aliases = NULL;
 }

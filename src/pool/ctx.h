@@ -7,6 +7,10 @@
  * The table is keyed by handle and guarded by one mutex (first in the lock
  * order). A struct vs_ctx is never freed: a dead one stays valid to look at,
  * and a context that gets the same handle value later gets a new struct.
+ *
+ * A green context owns nothing: its memory is the primary context's, and a
+ * marker of the primary context covers it. So it has no struct of its own,
+ * only an entry that names the primary one.
  */
 #ifndef VS_POOL_CTX_H
 #define VS_POOL_CTX_H
@@ -49,6 +53,13 @@ struct vs_ctx *vs_ctx_born(CUcontext handle, CUdevice device);
 struct vs_ctx *vs_ctx_peek(CUcontext handle);
 /* Takes the context out of the table and marks it dead. */
 void vs_ctx_bury(struct vs_ctx *ctx);
+
+/*
+ * From now on `green`, a green context turned into a CUcontext, stands for
+ * its primary context. vs_ctx_get and vs_ctx_peek then answer with that.
+ */
+void vs_ctx_alias(CUcontext green, CUcontext primary);
+void vs_ctx_unalias(CUcontext green);
 
 /*
  * Live contexts on the devices whose bit is set in `devices`: writes at most

@@ -17,6 +17,7 @@ void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 {
 	memset(f, 0, sizeof(*f));
 	pthread_mutex_init(&f->lock, NULL);
+	pthread_mutex_init(&f->barrier, NULL);
 	atomic_store(&f->epoch, 1);
 	f->stats = stats;
 	f->reach = reach;
@@ -294,15 +295,17 @@ bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns)
 	return true;
 }
 
-bool vs_fence_barrier(struct vs_fence *f)
+/* One barrier in every context; f->barrier held. */
+static bool wait_behind_barrier(struct vs_fence *f)
 {
 	struct vs_ctx *contexts[MAX_CONTEXTS];
 	uint64_t epoch;
 	int n;
 
-	if (vs_capture_count() == 0 || atomic_load(&f->is_broken))
-		return false;
+	/* a marker may be recorded if the last capture has just ended */
+	pthread_mutex_lock(&f->lock);
 	epoch = atomic_fetch_add(&f->epoch, 1);
+	pthread_mutex_unlock(&f->lock);
 	atomic_thread_fence(memory_order_seq_cst);
 	n = vs_ctx_list(atomic_load(f->reach), contexts, MAX_CONTEXTS);
 	if (n > MAX_CONTEXTS)
@@ -316,6 +319,20 @@ bool vs_fence_barrier(struct vs_fence *f)
 	completed(f, epoch);
 	pthread_mutex_unlock(&f->lock);
 	return true;
+}
+
+bool vs_fence_barrier(struct vs_fence *f)
+{
+	uint64_t tag = atomic_load(&f->epoch);
+	bool is_good;
+
+	if (vs_capture_count() == 0 || atomic_load(&f->is_broken))
+		return false;
+	pthread_mutex_lock(&f->barrier);
+	/* another thread's may have served for this one */
+	is_good = vs_fence_is_complete(f, tag) || wait_behind_barrier(f);
+	pthread_mutex_unlock(&f->barrier);
+	return is_good;
 }
 
 /* Takes the events of `ctx` out of a list and destroys them. */
@@ -344,13 +361,28 @@ void vs_fence_forget(struct vs_fence *f, struct vs_ctx *ctx)
 	pthread_mutex_unlock(&f->lock);
 }
 
-void vs_fence_reset(struct vs_fence *f)
+uint64_t vs_fence_turn(struct vs_fence *f)
 {
 	uint64_t epoch;
 
 	pthread_mutex_lock(&f->lock);
 	epoch = atomic_fetch_add(&f->epoch, 1);
-	f->head = f->tail;
+	pthread_mutex_unlock(&f->lock);
+	return epoch;
+}
+
+void vs_fence_reset(struct vs_fence *f, uint64_t epoch)
+{
+	pthread_mutex_lock(&f->lock);
+	while (f->head != f->tail) {
+		struct vs_marker *m = &f->ring[f->head % VS_MARKERS];
+
+		if (m->epoch > epoch)
+			break;
+		keep_events(f, m->events);
+		m->events = NULL;
+		f->head++;
+	}
 	completed(f, epoch);
 	atomic_store(&f->is_broken, false);
 	pthread_mutex_unlock(&f->lock);

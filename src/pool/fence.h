@@ -54,6 +54,7 @@ struct vs_fence {
 	_Atomic uint64_t slow;	/* a wait for this epoch ran out of time */
 	_Atomic uint64_t slow_patience; /* this much, ns */
 	_Atomic uint64_t *reach; /* devices whose contexts reach the memory */
+	pthread_mutex_t barrier; /* one at a time; before all other locks */
 	struct vs_stats *stats;
 	bool has_context_events; /* constant */
 	bool is_ordered;	 /* constant: knob REUSE=ordered */
@@ -116,11 +117,15 @@ bool vs_fence_barrier(struct vs_fence *f);
 /* Drops the events of a context that is idle and about to die. */
 void vs_fence_forget(struct vs_fence *f, struct vs_ctx *ctx);
 
+/* Ends the current epoch without a marker; returns its number. */
+uint64_t vs_fence_turn(struct vs_fence *f);
 /*
- * No context is left that could have work: everything freed is complete, and
- * an earlier error died with its context.
+ * At some moment after vs_fence_turn returned `epoch` there was no context left
+ * that could have work: everything freed until then is complete, and an earlier
+ * error died with its context. (A context that is born meanwhile frees with
+ * later tags.)
  */
-void vs_fence_reset(struct vs_fence *f);
+void vs_fence_reset(struct vs_fence *f, uint64_t epoch);
 
 /*
  * Around each cuStreamBeginCapture*: before takes the lock, after gives it
@@ -131,6 +136,8 @@ void vs_capture_before_begin(void);
 void vs_capture_after_begin(CUstream stream, bool is_per_thread, bool is_begun);
 /* After a cuStreamEndCapture that ended one, or cuStreamDestroy. */
 void vs_capture_ended(CUstream stream, bool is_per_thread);
+/* A context is about to die: its captures end with it. */
+void vs_capture_ctx_dying(CUcontext ctx);
 /* Captures open in the process. */
 int vs_capture_count(void);
 void vs_capture_forked(void);

@@ -101,6 +101,15 @@ void vs_pool_ctx_born(CUcontext ctx, CUdevice device);
  */
 void vs_pool_ctx_dying(CUcontext ctx, CUdevice device);
 
+/*
+ * `green` is what cuCtxFromGreenCtx made of a green context of `primary`: all
+ * that is allocated under it belongs to the primary context. It is about to be
+ * destroyed (`green` NULL: it was never turned into one): nothing of it goes,
+ * but its work can no longer be named after.
+ */
+void vs_pool_green_born(CUcontext green, CUcontext primary);
+void vs_pool_green_dying(CUcontext green, CUdevice device);
+
 /* Peer access of `ctx` to memory of context `peer` was switched. */
 CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled);
 /* Devices (bits) with access to memory of `device`, besides itself. */

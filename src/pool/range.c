@@ -157,9 +157,17 @@ static bool should_wait(struct vs_pool *pool)
  */
 static bool wait_in_capture(struct vs_pool *pool)
 {
-	if (vs_capture_count() == 0 ||
-	    vs_stat_get(&pool->stats, pending) <
-		    vs_stat_get(&pool->stats, live_high) + VS_FLOOR)
+	uint64_t asked, given, blocks, pending;
+
+	if (vs_capture_count() == 0)
+		return false;
+	pthread_mutex_lock(&pool->lock);
+	vs_range_live(pool, &asked, &given, &blocks);
+	/* of small objects, what is not live */
+	pending = pool->pending_bytes + pool->slab_bytes -
+		  (given - pool->live_spans);
+	pthread_mutex_unlock(&pool->lock);
+	if (pending < vs_stat_get(&pool->stats, live_high) + VS_FLOOR)
 		return false;
 	return vs_fence_barrier(&pool->fence);
 }

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
+#include "pool/capture.h"
 #include "pool/dead.h"
 #include "pool/grow.h"
 #include "pool/range.h"
@@ -243,10 +244,37 @@ static bool has_other_context(CUdevice device)
 	return vs_ctx_list((uint64_t)1 << device, any, 1) > 0;
 }
 
+void vs_pool_green_born(CUcontext green, CUcontext primary)
+{
+	vs_ctx_alias(green, primary);
+}
+
+/*
+ * Whether the driver waits for the work of a green context that it destroys
+ * is not known. A marker before covers that work, and no later marker counts
+ * before this one does. While a capture is open there can be none.
+ */
+void vs_pool_green_dying(CUcontext green, CUdevice device)
+{
+	uint64_t bit = (uint64_t)1 << device;
+	struct vs_pool *pool;
+
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
+		if (!(atomic_load(&pool->reach) & bit))
+			continue;
+		if (!vs_fence_record(&pool->fence) &&
+		    vs_fence_poll(&pool->fence))
+			vs_fence_record(&pool->fence);
+	}
+	if (green)
+		vs_ctx_unalias(green);
+}
+
 void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
 {
 	struct vs_ctx *ctx;
 	struct vs_pool *pool;
+	uint64_t epoch;
 
 	if (!handle)
 		handle = primary_of(device);
@@ -255,9 +283,12 @@ void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
 		return;
 	/* its work must be done before its memory goes; an error means that
 	   the context is beyond work */
-	if (vs_pool_count() > 0)
-		vs_vmm_ctx_wait(ctx->handle);
+	if (vs_pool_count() > 0 &&
+	    vs_vmm_ctx_wait(ctx->handle) != CUDA_SUCCESS &&
+	    vs_capture_count() > 0)
+		vs_capture_barrier(ctx); /* a capture dies with it */
 	vs_ctx_bury(ctx);
+	vs_capture_ctx_dying(ctx->handle);
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
 		if (ctx->device == pool->dev.device) {
 			vs_tcache_flush(pool, ctx);
@@ -266,8 +297,11 @@ void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
 		vs_fence_forget(&pool->fence, ctx);
 	}
 	pool = vs_pool_of(ctx->device);
-	if (pool && !has_other_context(ctx->device)) {
-		vs_fence_reset(&pool->fence);
+	if (!pool)
+		return;
+	epoch = vs_fence_turn(&pool->fence);
+	if (!has_other_context(ctx->device)) {
+		vs_fence_reset(&pool->fence, epoch);
 		trim_pool(pool);
 	}
 }

@@ -46,10 +46,49 @@ static void copy_both_ways(const char *when)
 	victim_free(third);
 }
 
-int main(void)
+/* The driver fails to open memory once, as when it is short of page tables. */
+static void enable_at_second_try(void)
+{
+	static void *cache, *clear_cache;
+	int (*fail)(const char *, unsigned long, int);
+	void (*clear)(void);
+
+	*(void **)&fail = sim_client_find(&cache, "sim_fail");
+	*(void **)&clear = sim_client_find(&clear_cache, "sim_fail_clear");
+	TRY(cuCtxSetCurrent(ctx[1]));
+	if (fail)
+		fail("cuMemSetAccess", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	printf("enable again: %s\n",
+	       victim_name(cuCtxEnablePeerAccess(ctx[0], 0)));
+	if (clear)
+		clear();
+	copy_both_ways("again");
+}
+
+/* Peer access dies with the context that had it, whatever its handle. */
+static void reset_and_look(int ordinal)
+{
+	unsigned flags = 9;
+	CUdevice device;
+
+	TRY(cuDeviceGet(&device, ordinal));
+	sim_client_note_free((void *)(uintptr_t)block[ordinal]);
+	TRY(cuDevicePrimaryCtxReset(device));
+	ctx[ordinal] = victim_start(ordinal);
+	printf("access after a reset: %s",
+	       victim_name(cuPointerGetAttribute(
+		       &flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
+		       block[1 - ordinal])));
+	printf(" %u\n", flags);
+	block[ordinal] = victim_alloc(SIZE);
+}
+
+int main(int argc, char **argv)
 {
 	int n = 0, can = 0;
 	size_t free_bytes, total[2];
+
+	(void)argv;
 
 	TRY(cuInit(0));
 	TRY(cuDeviceGetCount(&n));
@@ -76,6 +115,9 @@ int main(void)
 		TRY(cuCtxSetCurrent(ctx[1]));
 		TRY(cuCtxDisablePeerAccess(ctx[0]));
 		copy_both_ways("one way");
+		if (argc > 1)
+			enable_at_second_try();
+		reset_and_look(0);
 	}
 	for (int i = 0; i < 2; i++) {
 		TRY(cuCtxSetCurrent(ctx[1 - i])); /* the other one: legal */

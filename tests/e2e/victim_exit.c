@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
  * victim_exit: the program ends while threads still allocate and free, with
- * memory live; an exit handler frees some. "quick": by _exit.
+ * memory live; an exit handler and a destructor free some. How it ends:
+ *   return, quick (_exit), thread (exit by a thread that allocates),
+ *   quick_exit, abort, signals (whoever handles them, until the very end)
  */
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <unistd.h>
 
 #include "victim_link.h"
 
 static CUcontext ctx;
-static CUdeviceptr kept;
+static CUdeviceptr kept, late;
 static atomic_int n_started;
 
 static void *work(void *arg)
@@ -33,6 +36,70 @@ static void on_exit_free(void)
 {
 	cuMemFree(kept); /* may fail: the driver may be gone */
 	printf("exit handler ran\n");
+	fflush(stdout);
+}
+
+__attribute__((destructor)) static void free_late(void)
+{
+	CUdeviceptr p;
+
+	if (late)
+		cuMemFree(late);
+	if (late && cuMemAlloc(&p, 2 * MiB) == CUDA_SUCCESS)
+		cuMemFree(p);
+}
+
+static void *exit_from_thread(void *arg)
+{
+	CUdeviceptr p;
+
+	(void)arg;
+	TRY(cuCtxSetCurrent(ctx));
+	TRY(cuMemAlloc(&p, 5000));
+	TRY(cuMemFree(p));
+	exit(8);
+}
+
+/* Somebody's preload may handle them; by default they would kill. */
+static void *send_signals(void *arg)
+{
+	struct sigaction usr1, usr2;
+
+	(void)arg;
+	sigaction(SIGUSR1, NULL, &usr1);
+	sigaction(SIGUSR2, NULL, &usr2);
+	for (;;) {
+		if (usr1.sa_handler != SIG_DFL)
+			kill(getpid(), SIGUSR1);
+		if (usr2.sa_handler != SIG_DFL)
+			kill(getpid(), SIGUSR2);
+		usleep(200);
+	}
+	return NULL;
+}
+
+/* Returns where the program ends by returning. */
+static void end(const char *how)
+{
+	pthread_t thread;
+
+	if (strcmp(how, "quick") == 0)
+		_exit(7);
+	if (strcmp(how, "abort") == 0)
+		abort();
+	if (strcmp(how, "quick_exit") == 0) {
+		CHECK(at_quick_exit(on_exit_free) == 0);
+		quick_exit(9);
+	}
+	if (strcmp(how, "thread") == 0) {
+		CHECK(pthread_create(&thread, NULL, exit_from_thread, NULL) ==
+		      0);
+		pause();
+	}
+	if (strcmp(how, "signals") == 0) {
+		CHECK(pthread_create(&thread, NULL, send_signals, NULL) == 0);
+		usleep(20000);
+	}
 }
 
 int main(int argc, char **argv)
@@ -42,6 +109,7 @@ int main(int argc, char **argv)
 
 	ctx = victim_start(0);
 	kept = victim_alloc(3 * MiB);
+	late = victim_alloc(700);
 	atexit(on_exit_free);
 	for (int i = 0; i < 3; i++)
 		CHECK(pthread_create(&threads[i], NULL, work, NULL) == 0);
@@ -50,7 +118,6 @@ int main(int argc, char **argv)
 	usleep(20000);
 	printf("ending\n");
 	fflush(stdout);
-	if (strcmp(how, "quick") == 0)
-		_exit(7);
+	end(how);
 	return 6;
 }

@@ -148,6 +148,9 @@ static CUresult place(struct sim_context *ctx, size_t size,
 	uint64_t start, rounded;
 	unsigned first, n;
 
+	/* A green context is its primary one with fewer units (cuda.h). */
+	if (ctx->parent)
+		ctx = ctx->parent;
 	if (size > sim_devices[ctx->device].memory)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	if (size <= MAX_SMALL) {
@@ -169,6 +172,7 @@ static CUresult place(struct sim_context *ctx, size_t size,
 	m->mapping_start = b->start;
 	m->mapping_size = b->size;
 	m->block = b;
+	m->sync_memops = true; /* an H200 says so before it is set */
 	*ptr_out = start;
 	return CUDA_SUCCESS;
 }
@@ -292,11 +296,11 @@ CUresult sim_cuMemFree_v2(CUdeviceptr dptr)
 	struct sim_memory *m;
 	CUresult result;
 
-	/* Needs no context (facts, 6). */
+	/* Needs no context (facts, 6), nor does any other (an H200). */
 	if (!dptr)
 		return CUDA_SUCCESS;
 	result = sim_context_current(&sim_thread.current);
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_CONTEXT)
 		result = sim_capture_check_unsafe();
 	if (result != CUDA_SUCCESS)
 		return result;

@@ -160,7 +160,7 @@ static bool answer_flag(const struct pointer *p, CUpointer_attribute attribute,
 {
 	switch ((int)attribute) {
 	case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-		set_flag(a, p->memory && p->memory->sync_memops);
+		set_flag(a, !p->memory || p->memory->sync_memops);
 		return true;
 	case CU_POINTER_ATTRIBUTE_IS_MANAGED:
 		set_flag(a, is_managed(p));

@@ -338,13 +338,16 @@ CUresult sim_cuMemGetAccess(unsigned long long *flags,
 			    const CUmemLocation *location, CUdeviceptr ptr)
 {
 	struct sim_mapping *m = sim_vmm_find(ptr);
+	const struct sim_memory *legacy = m ? NULL : sim_memory_find(ptr);
 
-	if (!flags || !location || !m ||
+	if (!flags || !location ||
+	    (!m && (!legacy || legacy->kind != SIM_LEGACY)) ||
 	    location->type != CU_MEM_LOCATION_TYPE_DEVICE)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_device_valid(location->id))
 		return CUDA_ERROR_INVALID_DEVICE;
-	*flags = m->access[location->id];
+	/* of cuMemAlloc memory it says: none (an H200) */
+	*flags = m ? m->access[location->id] : 0;
 	return CUDA_SUCCESS;
 }
 

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * victim_forks [N]: children are born while other threads are anywhere inside
+ * the allocator: none of them may hang, whatever it does, and the parent goes
+ * on. Prints nothing that depends on time.
+ */
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "victim_link.h"
+
+enum { N_THREADS = 3, N_WAYS = 8, PATIENCE_S = 30 };
+
+static CUcontext ctx;
+static CUdeviceptr kept;
+static atomic_bool is_done;
+
+static void *work(void *arg)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	uint64_t random = (uintptr_t)arg;
+	CUdeviceptr p[16] = {0};
+	CUstream stream;
+	CUgraph graph;
+
+	TRY(cuCtxSetCurrent(ctx));
+	TRY(cuThreadExchangeStreamCaptureMode(&mode));
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (unsigned i = 0; !is_done; i++) {
+		unsigned k = i % 16;
+
+		if (p[k])
+			victim_free(p[k]);
+		p[k] = victim_alloc(victim_size(&random, 23));
+		TRY(cuMemsetD8Async(p[k], 1, 1, stream));
+		if (i % 64 == 0) {
+			TRY(cuStreamBeginCapture(
+				stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+			TRY(cuStreamEndCapture(stream, &graph));
+			TRY(cuGraphDestroy(graph));
+		}
+	}
+	for (int k = 0; k < 16; k++) {
+		if (p[k])
+			victim_free(p[k]);
+	}
+	return NULL;
+}
+
+/* Somebody's preload may have installed a handler; by default it would kill. */
+static void raise_if_handled(int signal)
+{
+	struct sigaction action;
+
+	if (sigaction(signal, NULL, &action) == 0 &&
+	    action.sa_handler != SIG_DFL)
+		raise(signal);
+}
+
+/* The life of one child; its exit status is 0 when all went as it must. */
+static void child(int way)
+{
+	CUresult (*alloc)(CUdeviceptr *, size_t);
+	CUdeviceptr p = 0;
+	char *text = malloc(300);
+	bool is_good = text && getenv("PATH");
+
+	alarm(PATIENCE_S);
+	free(text);
+	switch (way) {
+	case 0:
+		exit(!is_good);
+	case 1:
+		is_good = is_good && cuInit(0) != CUDA_SUCCESS;
+		_exit(!is_good);
+	case 2:
+		is_good = is_good && cuMemAlloc(&p, 4096) != CUDA_SUCCESS &&
+			  cuMemFree(kept) != CUDA_SUCCESS;
+		exit(!is_good);
+	case 3:
+		execl("/bin/true", "true", (char *)NULL);
+		_exit(1);
+	case 4:
+		raise_if_handled(SIGUSR1);
+		raise_if_handled(SIGUSR2);
+		_exit(!is_good);
+	case 5:
+		*(void **)&alloc = dlsym(RTLD_DEFAULT, "cuMemAlloc_v2");
+		is_good = is_good && alloc && alloc(&p, 9 * MiB);
+		exit(!is_good);
+	case 6:
+		quick_exit(!is_good);
+	default:
+		is_good = is_good && cuStreamSynchronize(NULL);
+		if (fork() == 0)
+			exit(0);
+		wait(NULL);
+		exit(!is_good);
+	}
+}
+
+static int n_bad[N_WAYS];
+
+static void one_child(int way)
+{
+	int status = -1;
+	pid_t pid;
+
+	fflush(stdout);
+	pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0)
+		child(way);
+	CHECK(waitpid(pid, &status, 0) == pid);
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		n_bad[way]++;
+}
+
+int main(int argc, char **argv)
+{
+	int n = argc > 1 ? atoi(argv[1]) : 1000;
+	pthread_t threads[N_THREADS];
+
+	ctx = victim_start(0);
+	kept = victim_alloc(3 * MiB);
+	TRY(cuMemsetD8(kept, 5, 3 * MiB));
+	for (uintptr_t i = 0; i < N_THREADS; i++)
+		CHECK(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
+	for (int i = 0; i < n; i++)
+		one_child(i % N_WAYS);
+	is_done = true;
+	for (int i = 0; i < N_THREADS; i++)
+		CHECK(pthread_join(threads[i], NULL) == 0);
+	for (int i = 0; i < N_WAYS; i++)
+		printf("children of kind %d: %d bad\n", i, n_bad[i]);
+	printf("the parent's block: %d\n", victim_is_filled(kept, 3 * MiB, 5));
+	victim_free(kept);
+	return 0;
+}

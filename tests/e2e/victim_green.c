@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * victim_green: memory is allocated, used and freed under green contexts, is
+ * used on after one is destroyed, and stays as long as one green context holds
+ * the primary one.
+ */
+#include "victim_link.h"
+
+static CUdevice device;
+static CUdevResourceDesc units;
+
+struct green {
+	CUgreenCtx handle;
+	CUcontext ctx;
+	CUstream stream;
+};
+
+static struct green make(void)
+{
+	struct green g;
+
+	TRY(cuGreenCtxCreate(&g.handle, units, device,
+			     CU_GREEN_CTX_DEFAULT_STREAM));
+	TRY(cuCtxFromGreenCtx(&g.ctx, g.handle));
+	TRY(cuGreenCtxStreamCreate(&g.stream, g.handle, CU_STREAM_NON_BLOCKING,
+				   0));
+	return g;
+}
+
+static void destroy(struct green g)
+{
+	TRY(cuStreamSynchronize(g.stream));
+	TRY(cuStreamDestroy(g.stream));
+	TRY(cuGreenCtxDestroy(g.handle));
+}
+
+/* Freed with its work queued, on and on, under whatever context is current. */
+static void churn(CUstream stream, int n_rounds)
+{
+	static const size_t sizes[] = {300, 40 * KiB, 900 * KiB, 3 * MiB,
+				       21 * MiB};
+
+	for (int i = 0; i < n_rounds; i++) {
+		size_t size = sizes[i % 5];
+		CUdeviceptr p = victim_alloc(size);
+
+		TRY(cuMemsetD8Async(p, (unsigned char)i, size, stream));
+		victim_free(p);
+	}
+	TRY(cuStreamSynchronize(stream));
+}
+
+/* Whose it is by what the driver says. */
+static const char *owner(CUdeviceptr p, CUcontext primary)
+{
+	CUcontext ctx = NULL;
+
+	TRY(cuPointerGetAttribute(&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, p));
+	return ctx == primary ? "primary" : "other";
+}
+
+static void lifetimes(CUcontext primary)
+{
+	struct green g = make(), h = make();
+	CUdeviceptr small, large;
+
+	TRY(cuCtxSetCurrent(g.ctx));
+	small = victim_alloc(1000);
+	large = victim_alloc(12 * MiB);
+	printf("owners: %s %s\n", owner(small, primary), owner(large, primary));
+	TRY(cuMemsetD8Async(small, 7, 1000, g.stream));
+	TRY(cuMemsetD8Async(large, 8, 12 * MiB, g.stream));
+	churn(g.stream, 40);
+	printf("destroy by cuCtxDestroy: %s\n",
+	       victim_name(cuCtxDestroy(g.ctx)));
+	TRY(cuCtxSetCurrent(h.ctx));
+	churn(h.stream, 40);
+	TRY(cuCtxSetCurrent(primary));
+	destroy(g);
+	churn(NULL, 40);
+	printf("after the first: %d %d\n", victim_is_filled(small, 1000, 7),
+	       victim_is_filled(large, 12 * MiB, 8));
+	TRY(cuCtxSetCurrent(h.ctx));
+	victim_free(small);
+	churn(h.stream, 10);
+	TRY(cuCtxSetCurrent(primary));
+	destroy(h);
+	victim_free(large);
+	churn(NULL, 40);
+}
+
+/* One green context is destroyed while the other's work is under way. */
+static void rounds(CUcontext primary)
+{
+	for (int i = 0; i < 100; i++) {
+		struct green g = make();
+		CUdeviceptr p;
+
+		TRY(cuCtxSetCurrent(g.ctx));
+		p = victim_alloc(5 * MiB);
+		TRY(cuMemsetD8Async(p, 9, 5 * MiB, g.stream));
+		churn(g.stream, 6);
+		victim_free(p);
+		TRY(cuCtxSetCurrent(primary));
+		destroy(g);
+	}
+}
+
+/* The green context alone holds the primary one. */
+static void last_hold(void)
+{
+	struct green g = make();
+	CUdeviceptr p;
+
+	TRY(cuDevicePrimaryCtxRelease(device));
+	TRY(cuCtxSetCurrent(g.ctx));
+	p = victim_alloc(6 * MiB);
+	TRY(cuMemsetD8Async(p, 3, 6 * MiB, g.stream));
+	TRY(cuStreamSynchronize(g.stream));
+	churn(g.stream, 10);
+	printf("held by a green context: %d\n",
+	       victim_is_filled(p, 6 * MiB, 3));
+	sim_client_note_free((void *)(uintptr_t)p);
+	destroy(g);
+}
+
+int main(void)
+{
+	CUcontext primary = victim_start(0);
+	CUdevResource resource;
+	CUdeviceptr p;
+	size_t before, after, total;
+
+	TRY(cuDeviceGet(&device, 0));
+	TRY(cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM));
+	TRY(cuDevResourceGenerateDesc(&units, &resource, 1));
+	TRY(cuMemGetInfo(&before, &total));
+	p = victim_alloc(6 * MiB);
+	TRY(cuMemsetD8(p, 1, 6 * MiB));
+	lifetimes(primary);
+	rounds(primary);
+	printf("at the end: %d\n", victim_is_filled(p, 6 * MiB, 1));
+	victim_free(p);
+	last_hold();
+	primary = victim_start(0);
+	TRY(cuMemGetInfo(&after, &total));
+	printf("memory came back: %d\n", after + 2 * MiB >= before);
+	churn(NULL, 10);
+	return 0;
+}
