@@ -35,14 +35,14 @@ static unsigned bin_of(uint64_t span)
 static unsigned filled_from(const struct vs_heap *h, unsigned bin)
 {
 	unsigned word = bin / 64;
-	uint64_t bits;
+	uint64_t bits = h->filled[word] & ~(uint64_t)0 << bin % 64;
 
-	if (bin >= VS_RANGE_BINS)
-		return VS_RANGE_BINS;
-	bits = h->filled[word] & ~(uint64_t)0 << bin % 64;
-	while (bits == 0) {
-		if (++word == sizeof(h->filled) / sizeof(h->filled[0]))
+	if (bits == 0) {
+		uint64_t words = h->words & ~(uint64_t)1 << word;
+
+		if (words == 0)
 			return VS_RANGE_BINS;
+		word = (unsigned)__builtin_ctzll(words);
 		bits = h->filled[word];
 	}
 	return word * 64 + (unsigned)__builtin_ctzll(bits);
@@ -53,10 +53,13 @@ static unsigned filled_before(const struct vs_heap *h, unsigned bin)
 	unsigned word = bin / 64;
 	uint64_t bits = h->filled[word] & ~(~(uint64_t)0 << bin % 64);
 
-	while (bits == 0) {
-		if (word == 0)
+	if (bits == 0) {
+		uint64_t words = h->words & ~(~(uint64_t)0 << word);
+
+		if (words == 0)
 			return VS_RANGE_BINS;
-		bits = h->filled[--word];
+		word = 63 - (unsigned)__builtin_clzll(words);
+		bits = h->filled[word];
 	}
 	return word * 64 + 63 - (unsigned)__builtin_clzll(bits);
 }
@@ -73,6 +76,7 @@ static void list(struct vs_heap *h, struct vs_range *r)
 	bin = bin_of(r->span);
 	RB_INSERT(vs_size_tree, &h->idle[bin], r);
 	h->filled[bin / 64] |= (uint64_t)1 << bin % 64;
+	h->words |= (uint64_t)1 << bin / 64;
 }
 
 static void unlist(struct vs_heap *h, struct vs_range *r)
@@ -85,8 +89,11 @@ static void unlist(struct vs_heap *h, struct vs_range *r)
 	}
 	bin = bin_of(r->span);
 	RB_REMOVE(vs_size_tree, &h->idle[bin], r);
-	if (RB_EMPTY(&h->idle[bin]))
+	if (RB_EMPTY(&h->idle[bin])) {
 		h->filled[bin / 64] &= ~((uint64_t)1 << bin % 64);
+		if (h->filled[bin / 64] == 0)
+			h->words &= ~((uint64_t)1 << bin / 64);
+	}
 }
 
 /* The smallest idle range of at least `span` bytes, or NULL. */

@@ -47,6 +47,7 @@ static uint64_t allowance(struct vs_pool *pool)
 	uint64_t slack = high / 100 * SLACK_PERCENT;
 	uint64_t budget = high + (slack < VS_FLOOR ? VS_FLOOR : slack);
 
+	budget += vs_turnover_extra(pool);
 	if (budget > pool->memory_limit)
 		budget = pool->memory_limit;
 	return budget > held ? budget - held : 0;
@@ -232,7 +233,7 @@ static struct vs_range *fresh_place(struct vs_pool *pool, struct vs_plan *plan)
 	return NULL;
 }
 
-/* Cuts the place into one spot a step; leaves it busy without host memory. */
+/* Cuts the place into one spot a step; or gives it back without host memory. */
 static bool cut_spots(struct vs_pool *pool, struct vs_plan *plan,
 		      struct vs_range *place)
 {

@@ -14,7 +14,7 @@
 /* How long a wait that only saves memory may take; Note [Patience]. */
 #define THRIFT_PATIENCE (100 * MS)
 /* How often a hit looks at the markers at most. */
-#define GLANCE_NS ((uint64_t)20000)
+#define GLANCE_NS ((uint64_t)100000)
 /* How long a wait may take when the alternative is out of memory. */
 #define NEED_PATIENCE (30000 * MS)
 /* Ranges below this are kept apart, in chunks of their own size. */
@@ -97,7 +97,8 @@ static void glance(struct vs_pool *pool)
 	struct vs_fence *f = &pool->fence;
 	uint64_t now;
 
-	if (TAILQ_EMPTY(&pool->pending) ||
+	/* in policy ordered nothing that is reused waits for a marker */
+	if (TAILQ_EMPTY(&pool->pending) || f->is_ordered ||
 	    atomic_load_explicit(&f->head, memory_order_relaxed) ==
 		    atomic_load_explicit(&f->tail, memory_order_relaxed))
 		return;
@@ -121,7 +122,8 @@ static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 	if (r || TAILQ_EMPTY(&pool->pending))
 		return r;
 	mark(pool);
-	if (!vs_fence_poll(&pool->fence))
+	/* in policy ordered the marker alone was enough */
+	if (!vs_fence_poll(&pool->fence) && !pool->fence.is_ordered)
 		return NULL;
 	vs_range_harvest(pool);
 	return vs_heap_take(pool, h, span);
@@ -316,6 +318,7 @@ void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
 	vs_stat_bump(pool, live_bytes, size);
 	vs_stat_bump(pool, live_spans, range->span);
 	vs_stat_bump(pool, live_blocks, 1);
+	pool->turnover.handed += range->span;
 	vs_stat_set(&pool->stats, live, pool->live_bytes + pool->small_bytes);
 }
 

@@ -22,6 +22,7 @@
 #include "pool/fence.h"
 #include "pool/guard.h"
 #include "pool/heap.h"
+#include "pool/turnover.h"
 
 #define VS_SMALL_MAX ((size_t)1 << 20) /* larger requests are ranges */
 #define VS_GRANULE ((size_t)2 << 20)   /* what a chunk is a multiple of */
@@ -62,6 +63,7 @@ struct vs_pool {
 	/* ranges only, asked for and given; written under lock, read anywhere
 	 */
 	_Atomic uint64_t live_bytes, live_spans, live_blocks;
+	struct vs_turnover turnover;
 	struct vs_stock stock; /* of pool/heap */
 	struct vs_chunks chunks;
 	struct vs_fence fence;

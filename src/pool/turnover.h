@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * turnover: how often a program hands its memory round. One that allocates all
+ * it ever had live hundreds of times a second has about as much pending as
+ * live, since the GPU is always some work behind the host. It would wait at
+ * every second allocation for the sake of little memory: to such a program,
+ * and only while it goes on so, some memory more is allowed.
+ *
+ * Part of struct vs_pool and guarded by its lock.
+ */
+#ifndef VS_POOL_TURNOVER_H
+#define VS_POOL_TURNOVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct vs_pool;
+
+struct vs_turnover {
+	uint64_t handed;	/* bytes of ranges handed out, ever */
+	uint64_t began, waited; /* the window: clock, ns waited before */
+	uint64_t handed_before;
+	bool is_fast; /* in the last whole window */
+};
+
+/* Bytes that may be held beyond what is due otherwise, for what is pending. */
+uint64_t vs_turnover_extra(struct vs_pool *pool);
+
+#endif

@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A program that does nothing but churn memory (pool/turnover), on the counting
+ * driver, with a GPU half a millisecond behind: it gets room for what is
+ * pending and need not wait; the same program at the pace of real work gets
+ * none, and holds what it needs.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/knob.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "fake.h"
+#include "pool/pool.h"
+
+#define MiB ((size_t)1 << 20)
+
+enum { LIVE = 64, WARM = 4000, ROUNDS = 20000 };
+
+static int fresh(void **state)
+{
+	(void)state;
+	vs_pool_forked();
+	vs_thread_forked();
+	vs_log_level = VS_LOG_NONE;
+	fake_install((uint64_t)139 << 30);
+	fake.lag_ns = 500000;
+	return 0;
+}
+
+static uint64_t waits(void)
+{
+	CUdevice device;
+
+	return vs_pool_stats(0, &device)->waits;
+}
+
+/* Waits while a block of 4 to 16 MiB is replaced every `pace_ns`. */
+static uint64_t churn(uint64_t pace_ns)
+{
+	static CUdeviceptr p[LIVE];
+	uint64_t before = 0, seed = 1;
+
+	for (int i = 0; i < LIVE; i++)
+		p[i] = 0;
+	for (int i = 0; i < WARM + ROUNDS; i++) {
+		CUdeviceptr *at;
+		size_t size;
+
+		if (i == WARM)
+			before = waits();
+		seed = seed * 6364136223846793005 + 1442695040888963407;
+		at = &p[(seed >> 33) % LIVE];
+		size = (4 + (seed >> 40) % 13) * MiB;
+		if (*at)
+			assert_int_equal(vs_pool_free(*at), CUDA_SUCCESS);
+		assert_int_equal(vs_pool_alloc(size, at), CUDA_SUCCESS);
+		fake.now += pace_ns;
+	}
+	return waits() - before;
+}
+
+static void test_churn_gets_room(void **state)
+{
+	(void)state;
+	/* 64 blocks in 320 us: 3000 times a second; 100 are pending */
+	assert_in_range(churn(5000), 0, ROUNDS / 20);
+	/* bounded: live, twice that, and what is held in any case */
+	assert_in_range(fake.held_high, 1, 4 * LIVE * 16 * MiB);
+}
+
+static void test_work_gets_none(void **state)
+{
+	CUdevice device;
+	uint64_t high;
+
+	(void)state;
+	/* 64 blocks in 6.4 ms: 156 times a second */
+	churn(100000);
+	high = vs_pool_stats(0, &device)->live_high;
+	assert_in_range(fake.held_high, high, high + high / 10 + 64 * MiB);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_churn_gets_room, fresh),
+		cmocka_unit_test_setup(test_work_gets_none, fresh),
+	};
+
+	vs_knob_init();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
