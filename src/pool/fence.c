@@ -141,19 +141,28 @@ static bool record_marker(struct vs_fence *f)
 	return true;
 }
 
-bool vs_fence_record(struct vs_fence *f)
+bool vs_fence_cover(struct vs_fence *f, uint64_t tag)
 {
-	bool is_recorded = false;
+	bool is_covered = tag < atomic_load(&f->epoch);
 
+	if (is_covered)
+		return true;
 	if (atomic_load_explicit(&f->is_broken, memory_order_relaxed) ||
 	    !vs_capture_shut_out())
 		return false;
 	pthread_mutex_lock(&f->lock);
-	if (f->tail - f->head < VS_MARKERS)
-		is_recorded = record_marker(f);
+	if (tag < atomic_load_explicit(&f->epoch, memory_order_relaxed))
+		is_covered = true;
+	else if (f->tail - f->head < VS_MARKERS)
+		is_covered = record_marker(f);
 	pthread_mutex_unlock(&f->lock);
 	vs_capture_let_in();
-	return is_recorded;
+	return is_covered;
+}
+
+bool vs_fence_record(struct vs_fence *f)
+{
+	return vs_fence_cover(f, UINT64_MAX);
 }
 
 /* Everything up to an epoch was seen complete; f->lock held. */
@@ -186,16 +195,18 @@ static bool marker_is_done(struct vs_fence *f, struct vs_marker *m)
 	return true;
 }
 
-bool vs_fence_poll(struct vs_fence *f)
+/* There is something to look at. */
+static inline bool may_poll(struct vs_fence *f)
 {
-	CUstreamCaptureMode saved;
+	return f->has_context_events && f->head != f->tail &&
+	       !atomic_load_explicit(&f->is_broken, memory_order_relaxed);
+}
+
+/* f->lock held, capture mode relaxed. Returns whether `complete` moved. */
+static bool poll_markers(struct vs_fence *f)
+{
 	bool is_moved = false;
 
-	if (!f->has_context_events || f->head == f->tail ||
-	    atomic_load_explicit(&f->is_broken, memory_order_relaxed))
-		return false;
-	vs_vmm_relax(&saved);
-	pthread_mutex_lock(&f->lock);
 	while (f->head != f->tail) {
 		struct vs_marker *m = &f->ring[f->head % VS_MARKERS];
 
@@ -206,9 +217,34 @@ bool vs_fence_poll(struct vs_fence *f)
 		f->head++;
 		is_moved = true;
 	}
+	return is_moved;
+}
+
+bool vs_fence_poll(struct vs_fence *f)
+{
+	CUstreamCaptureMode saved;
+	bool is_moved;
+
+	if (!may_poll(f))
+		return false;
+	vs_vmm_relax(&saved);
+	pthread_mutex_lock(&f->lock);
+	is_moved = poll_markers(f);
 	pthread_mutex_unlock(&f->lock);
 	vs_vmm_unrelax(saved);
 	return is_moved;
+}
+
+void vs_fence_glance(struct vs_fence *f)
+{
+	CUstreamCaptureMode saved;
+
+	if (!may_poll(f) || pthread_mutex_trylock(&f->lock) != 0)
+		return;
+	vs_vmm_relax(&saved);
+	poll_markers(f);
+	vs_vmm_unrelax(saved);
+	pthread_mutex_unlock(&f->lock);
 }
 
 /* Without context events: waits for everything, once for many frees. */

@@ -41,12 +41,18 @@ struct vs_marker {
 	struct vs_event *events; /* not yet seen complete */
 };
 
+/*
+ * Every free reads `epoch`, and every thread that is short of objects `done`:
+ * they are apart from the lock and what it guards.
+ */
 struct vs_fence {
-	_Atomic uint64_t epoch; /* tag for frees made now; from 1 */
-	_Atomic uint64_t done;	/* memory with these tags may be handed out */
+	_Alignas(
+		64) _Atomic uint64_t epoch; /* tag for frees made now; from 1 */
+	_Atomic uint64_t done; /* memory with these tags may be handed out */
 	_Atomic uint64_t complete; /* and, up to this one, be unmapped */
 	_Atomic bool is_broken; /* a marker ended in an error: no more reuse */
-	pthread_mutex_t lock;	/* all below; leaf, but for ctx's lock */
+	/* all below; leaf, but for ctx's lock */
+	_Alignas(64) pthread_mutex_t lock;
 	struct vs_marker ring[VS_MARKERS];
 	/* oldest, next free; tail - head in flight; written under lock */
 	_Atomic unsigned head, tail;
@@ -88,10 +94,17 @@ static inline bool vs_fence_is_complete(struct vs_fence *f, uint64_t tag)
  */
 bool vs_fence_record(struct vs_fence *f);
 /*
+ * The same, unless a marker covers the tag by the time the lock is had: of many
+ * threads that want one at once, one records it. Returns whether one covers it.
+ */
+bool vs_fence_cover(struct vs_fence *f, uint64_t tag);
+/*
  * Looks at the markers in flight, oldest first, up to the first that is not
  * complete. Returns whether `complete` moved. May run under the pool's lock.
  */
 bool vs_fence_poll(struct vs_fence *f);
+/* The same, but nothing while another thread does it or records. */
+void vs_fence_glance(struct vs_fence *f);
 /*
  * Waits until the oldest marker in flight is done, at most `patience_ns`
  * (UINT64_MAX: as long as it takes), no lock held. False if there is none,

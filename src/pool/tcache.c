@@ -91,7 +91,7 @@ static __attribute__((noinline)) bool make_room(struct vs_tcache *tc,
 	if (bin->freed->n < bin->cap)
 		return true;
 	memcpy(&full, bin->freed, sizeof(full));
-	bin->freed->n = 0;
+	bin->freed->n = bin->n_old = 0;
 	if (bin->cap * 2 <= cap_limit(class))
 		bin->cap *= 2;
 	spin_unlock(tc);
@@ -126,7 +126,7 @@ CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
 		       CUdeviceptr p)
 {
 	struct vs_bin *bin = &tc->bin[slab->class];
-	uint64_t word;
+	uint64_t word, tag;
 	unsigned i;
 
 	word = end_life(slab, p, &i);
@@ -138,8 +138,13 @@ CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
 		spin_unlock(tc);
 		return CUDA_SUCCESS; /* lost to the pool until the reset */
 	}
+	tag = vs_fence_tag(&tc->pool->fence);
+	if (tag != bin->freed->tag) {
+		bin->n_old = bin->freed->n;
+		bin->tag_old = bin->freed->tag;
+		bin->freed->tag = tag;
+	}
 	bin->freed->obj[bin->freed->n++] = (struct vs_obj){p, &slab->words[i]};
-	bin->freed->tag = vs_fence_tag(&tc->pool->fence);
 	spin_unlock(tc);
 	vs_stat_bump(tc, frees, 1);
 	vs_stat_bump(tc, free_bytes, VS_WORD_SIZE(word));
@@ -147,32 +152,85 @@ CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
 	return CUDA_SUCCESS;
 }
 
+/* All that was freed is idle: the two batches change places. Spin. */
+static void take_all(struct vs_bin *bin)
+{
+	struct vs_batch *freed = bin->freed;
+
+	bin->freed = bin->idle;
+	bin->idle = freed;
+	bin->n_old = 0;
+}
+
+/* The first `n_old` that were freed are idle. Spin. */
+static void take_old(struct vs_bin *bin)
+{
+	struct vs_batch *freed = bin->freed;
+	unsigned n = bin->n_old;
+
+	memcpy(bin->idle->obj, freed->obj, n * sizeof(freed->obj[0]));
+	bin->idle->n = n;
+	freed->n -= n;
+	memmove(freed->obj, freed->obj + n, freed->n * sizeof(freed->obj[0]));
+	bin->n_old = 0;
+}
+
+/* Takes what is done by what the host has seen so far. Spin. */
+static bool take_done(struct vs_tcache *tc, struct vs_bin *bin)
+{
+	struct vs_fence *f = &tc->pool->fence;
+
+	if (vs_fence_is_done(f, bin->freed->tag))
+		take_all(bin);
+	else if (bin->n_old > 0 && vs_fence_is_done(f, bin->tag_old))
+		take_old(bin);
+	else
+		return false;
+	return true;
+}
+
 /*
  * The thread's own freed objects become idle when their tag is done; that is
  * the cycle of a program that allocates and frees in a loop. Each time round
- * the bin may hold twice as much, so that one marker serves more frees.
+ * the bin may hold twice as much, so that one marker serves more frees; and
+ * first it is tried whether the markers of others serve.
+ * Precondition: no idle object. Spin held.
  */
 static bool turn_round(struct vs_tcache *tc, struct vs_bin *bin, unsigned class)
 {
 	struct vs_fence *f = &tc->pool->fence;
-	struct vs_batch *freed = bin->freed;
 	unsigned limit = cap_limit(class);
+	bool is_done;
 
-	if (freed->n == 0)
+	if (bin->freed->n == 0)
 		return false;
-	if (!vs_fence_is_done(f, freed->tag)) {
-		if (freed->n < limit && freed->n <= bin->cap / 2)
-			return false; /* too few to be worth a marker */
-		if (freed->tag >= atomic_load(&f->epoch))
-			vs_fence_record(f);
-		vs_fence_poll(f);
-		if (!vs_fence_is_done(f, freed->tag))
-			return false;
+	is_done = take_done(tc, bin);
+	if (!is_done && bin->n_old > 0) {
+		vs_fence_glance(f);
+		is_done = take_done(tc, bin);
 	}
-	bin->freed = bin->idle;
-	bin->idle = freed;
-	bin->cap = bin->cap * 2 < limit ? bin->cap * 2 : limit;
-	return true;
+	if (!is_done) {
+		if (bin->freed->n < limit && bin->freed->n <= bin->cap / 2)
+			return false; /* too few to be worth a marker */
+		vs_fence_cover(f, bin->freed->tag);
+		vs_fence_poll(f);
+		is_done = take_done(tc, bin);
+	}
+	if (is_done)
+		bin->cap = bin->cap * 2 < limit ? bin->cap * 2 : limit;
+	return is_done;
+}
+
+/* Without the pool's lock: the thread's own objects, if their work is done. */
+static bool refill_own(struct vs_tcache *tc, struct vs_bin *bin, unsigned class)
+{
+	bool is_filled = false;
+
+	spin_lock(tc);
+	if (bin->idle && !atomic_load(&tc->ctx->is_dead))
+		is_filled = bin->idle->n > 0 || turn_round(tc, bin, class);
+	spin_unlock(tc);
+	return is_filled;
 }
 
 bool vs_tcache_refill(struct vs_tcache *tc, unsigned class)
@@ -180,15 +238,14 @@ bool vs_tcache_refill(struct vs_tcache *tc, unsigned class)
 	struct vs_bin *bin = &tc->bin[class];
 	bool is_filled;
 
+	if (refill_own(tc, bin, class))
+		return true;
 	pthread_mutex_lock(&tc->pool->lock);
 	spin_lock(tc);
 	is_filled = open_bin(bin);
-	if (is_filled && bin->idle->n == 0 && !atomic_load(&tc->ctx->is_dead)) {
-		is_filled = turn_round(tc, bin, class);
-		if (!is_filled)
-			is_filled = vs_slab_refill(tc->pool, tc->slabs, class,
-						   bin->cap, bin->idle) > 0;
-	}
+	if (is_filled && bin->idle->n == 0 && !atomic_load(&tc->ctx->is_dead))
+		is_filled = vs_slab_refill(tc->pool, tc->slabs, class, bin->cap,
+					   bin->idle) > 0;
 	spin_unlock(tc);
 	pthread_mutex_unlock(&tc->pool->lock);
 	return is_filled;
@@ -290,7 +347,7 @@ static void flush_bin(struct vs_pool *pool, struct vs_tcache *tc,
 			vs_slab_return(pool, tc->slabs, class, bin->freed);
 	}
 	bin->idle->n = 0;
-	bin->freed->n = 0;
+	bin->freed->n = bin->n_old = 0;
 	bin->cap = 2;
 }
 

@@ -22,6 +22,12 @@ struct vs_bin {
 	struct vs_batch *idle;	/* ready to be handed out; NULL: never used */
 	struct vs_batch *freed; /* freed by this thread, tag = the newest */
 	unsigned cap; /* objects a batch may hold now; grows with use */
+	/*
+	 * The first of `freed`, which have this tag or an older one: a marker
+	 * that another thread recorded may cover them already.
+	 */
+	unsigned n_old;
+	uint64_t tag_old;
 };
 
 struct vs_tcache {

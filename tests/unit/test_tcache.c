@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The thread caches on the counting driver: whose markers serve a thread that
+ * allocates and frees in a loop.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/knob.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "fake.h"
+#include "pool/pool.h"
+#include "pool/state.h"
+#include "pool/tcache.h"
+
+#define MiB ((size_t)1 << 20)
+
+enum { N = 8, PAIRS = 10000 };
+
+static int fresh(void **state)
+{
+	(void)state;
+	vs_pool_forked();
+	vs_thread_forked();
+	vs_log_level = VS_LOG_NONE;
+	fake_install((uint64_t)16 << 30);
+	return 0;
+}
+
+static CUdeviceptr take(void)
+{
+	CUdeviceptr p = 0;
+
+	assert_int_equal(vs_pool_alloc(MiB, &p), CUDA_SUCCESS);
+	return p;
+}
+
+static void give(CUdeviceptr p)
+{
+	assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
+}
+
+/* Lets the bin hold N objects at a time. */
+static void warm_up(void)
+{
+	for (int i = 0; i < 100; i++)
+		give(take());
+}
+
+/* Empties what was freed into the thread's bin, too: each of p is live after.
+ */
+static void take_all(CUdeviceptr p[N])
+{
+	struct vs_bin *bin = &vs_thread_self()->cache->bin[vs_class_of(MiB)];
+
+	while (bin->freed->n > 0)
+		take();
+	for (int i = 0; i < N; i++)
+		p[i] = take();
+}
+
+static bool is_in(CUdeviceptr p, const CUdeviceptr *list, int n)
+{
+	for (int i = 0; i < n; i++) {
+		if (list[i] == p)
+			return true;
+	}
+	return false;
+}
+
+static void test_marker_of_another_thread_serves(void **state)
+{
+	struct vs_pool *pool;
+	CUdeviceptr p[N], more[4 * N];
+	unsigned long records;
+	int n = 0;
+
+	(void)state;
+	warm_up();
+	pool = vs_pool_of(0);
+	take_all(p);
+	for (int i = 0; i < N / 2; i++)
+		give(p[i]);
+	/* as another thread would */
+	assert_true(vs_fence_record(&pool->fence));
+	for (int i = N / 2; i < N - 1; i++)
+		give(p[i]);
+	records = fake.records;
+	do
+		more[n] = take();
+	while (!is_in(more[n], p, N / 2) && ++n < 4 * N);
+	assert_in_range(n, 0, 4 * N - 1);
+	assert_int_equal(fake.records, records);
+}
+
+static void test_not_before_it_is_complete(void **state)
+{
+	struct vs_pool *pool;
+	CUdeviceptr p[N];
+
+	(void)state;
+	warm_up();
+	pool = vs_pool_of(0);
+	take_all(p);
+	fake.lag_ns = (uint64_t)1 << 40;
+	for (int i = 0; i < N / 2; i++)
+		give(p[i]);
+	assert_true(vs_fence_record(&pool->fence));
+	for (int i = N / 2; i < N; i++)
+		give(p[i]);
+	for (int i = 0; i < 4 * N; i++)
+		assert_false(is_in(take(), p, N));
+}
+
+static void test_one_marker_for_many(void **state)
+{
+	struct vs_pool *pool;
+	unsigned long records;
+	uint64_t tag;
+
+	(void)state;
+	warm_up();
+	pool = vs_pool_of(0);
+	tag = vs_fence_tag(&pool->fence);
+	records = fake.records;
+	assert_true(vs_fence_cover(&pool->fence, tag));
+	assert_true(vs_fence_cover(&pool->fence, tag));
+	assert_int_equal(fake.records, records + 1);
+}
+
+static void test_markers_a_pair(void **state)
+{
+	unsigned long records;
+
+	(void)state;
+	warm_up();
+	records = fake.records;
+	for (int i = 0; i < PAIRS; i++)
+		give(take());
+	assert_in_range(fake.records - records, 1, PAIRS / 5);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_marker_of_another_thread_serves,
+				       fresh),
+		cmocka_unit_test_setup(test_not_before_it_is_complete, fresh),
+		cmocka_unit_test_setup(test_one_marker_for_many, fresh),
+		cmocka_unit_test_setup(test_markers_a_pair, fresh),
+	};
+
+	vs_knob_init();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
