@@ -45,7 +45,8 @@ extern "C" {
  *                         stderr; off: judge nothing (count)
  *  SIM_JUDGE_MODE=complete|ordered  see sim_judge_mode() (complete)
  *  SIM_FAIL=NAME:N:CODE[:COUNT],...  fail calls N to N+COUNT-1 (COUNT 1; 0:
- *                         every call from N on) of NAME with CUresult CODE
+ *                         every call from N on) of NAME with CUresult CODE;
+ *                         CODE kill: the process dies there as by kill -9
  *  SIM_REPORT=FILE|-      write a report at exit (- is stderr; %p in FILE
  *                         is the process id)
  *  SIM_TRACE=1            one line on stderr for each driver call
