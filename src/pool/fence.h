@@ -33,12 +33,21 @@
 #include "base/stat.h"
 #include "pool/ctx.h"
 
-/* Markers in flight; when all are, recording waits for a poll. */
+/*
+ * Markers in flight.
+ *
+ * Note [Thin out]: a marker covers all work before it, so what an older one
+ * covers the next one covers, too. When all are in flight every second one is
+ * dropped: the memory it stood for is seen complete a little later. The oldest
+ * stays, since waits are counted by it (Note [Patience]), and so do those that
+ * are kept.
+ */
 #define VS_MARKERS 128
 
 struct vs_marker {
 	uint64_t epoch;		 /* all frees up to this tag are covered */
 	struct vs_event *events; /* not yet seen complete */
+	bool is_kept;		 /* see vs_fence_keep() */
 };
 
 struct vs_fence {
@@ -87,6 +96,8 @@ static inline bool vs_fence_is_complete(struct vs_fence *f, uint64_t tag)
  * pool's lock.
  */
 bool vs_fence_record(struct vs_fence *f);
+/* The newest marker covers work that no later one may cover. */
+void vs_fence_keep(struct vs_fence *f);
 /*
  * Looks at the markers in flight, oldest first, up to the first that is not
  * complete. Returns whether `complete` moved. May run under the pool's lock.

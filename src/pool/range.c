@@ -121,7 +121,8 @@ static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 	if (r || TAILQ_EMPTY(&pool->pending))
 		return r;
 	mark(pool);
-	if (!vs_fence_poll(&pool->fence))
+	/* ordered: a new marker is enough */
+	if (!vs_fence_poll(&pool->fence) && !pool->fence.is_ordered)
 		return NULL;
 	vs_range_harvest(pool);
 	return vs_heap_take(pool, h, span);

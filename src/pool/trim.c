@@ -265,6 +265,7 @@ void vs_pool_green_dying(CUcontext green, CUdevice device)
 		if (!vs_fence_record(&pool->fence) &&
 		    vs_fence_poll(&pool->fence))
 			vs_fence_record(&pool->fence);
+		vs_fence_keep(&pool->fence);
 	}
 	if (green)
 		vs_ctx_unalias(green);
