@@ -1101,6 +1101,43 @@ def concurrent():
             i.do("close", q)
 
 
+# --- one device, two processes ------------------------------------------------
+
+@test
+def idle_memory_goes_to_a_neighbour():
+    """
+    One process has freed most of the device. Another that fills it gets that
+    memory, too, long before it has the age to go back by itself.
+    """
+    if REAL:
+        raise Skipped("needs the simulator")
+    with tempfile.NamedTemporaryFile() as file:
+        # looks at its memory each second
+        one = Puppet(f"SIM_SHARED={file.name}", "SIM_MEMORY=1G",
+                     "VMMSHIM_DECAY_MS=600000")
+        two = Puppet(f"SIM_SHARED={file.name}", "SIM_MEMORY=1G")
+        p = one.do("alloc", 600 * MiB)
+        true(int(two.do("info").split()[0]) <= 424 * MiB, "not shared")
+        one.do("free", p)
+        expect(one.do("info").split()[0], str(1024 * MiB), "idle is free")
+        parts = []
+        end = time.monotonic() + 10 * SLOW
+        while len(parts) < 40 and time.monotonic() < end:
+            line = two.say("alloc", 20 * MiB)
+            if line[:2] == "ok":
+                parts.append(line.split()[1])
+            else:
+                expect(line, "CUDA_ERROR_OUT_OF_MEMORY")
+                time.sleep(0.05)
+        expect(len(parts), 40, "parts of 20 MiB")
+        for p in parts:
+            two.do("free", p)
+        one.do("free", one.do("alloc", 100 * MiB))
+        two.end()
+        # the end of a process gives all it had back
+        one.do("alloc", 900 * MiB)
+
+
 def violations(puppet):
     """What the simulator's judge, or a sanitizer, said of a puppet."""
     return [line for line in puppet.log().splitlines()

@@ -236,6 +236,14 @@ static void open_handle(const char *text, unsigned flags)
 		printf("ok %llx\n", p);
 }
 
+static void info(void)
+{
+	size_t unused, total;
+
+	if (is_fine(cuMemGetInfo(&unused, &total)))
+		printf("ok %zu %zu\n", unused, total);
+}
+
 /* Opens and closes, again and again; answers how often that went well. */
 static void cycle(const char *text, size_t n)
 {
@@ -349,6 +357,8 @@ static void obey(char *line)
 		leave_child();
 	else if (strcmp(verb, "closefiles") == 0)
 		close_all_files();
+	else if (strcmp(verb, "info") == 0)
+		info();
 	else if (strcmp(verb, "cycle") == 0)
 		cycle(text, size);
 	else if (strcmp(verb, "captureclose") == 0)

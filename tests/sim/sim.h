@@ -29,6 +29,9 @@ extern "C" {
  *
  *  SIM_DEVICES=N          devices, 1 to 16 (1)
  *  SIM_MEMORY=SIZE        physical bytes of each device; K M G T (8G)
+ *  SIM_SHARED=FILE        the processes that name the same FILE share the
+ *                         devices' memory; one that is killed never gives
+ *                         its part back (each has all the memory)
  *  SIM_DRIVER_VERSION=N   as cuDriverGetVersion, e.g. 12040 (13000); newer
  *                         functions are absent from cuGetProcAddress
  *  SIM_NO_VMM=1           attribute 0, VMM calls NOT_SUPPORTED

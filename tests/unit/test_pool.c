@@ -367,6 +367,45 @@ static void test_decay(void **state)
 	assert_true(fake.held <= 564 * MiB - 500 * MiB);
 }
 
+/* Another process fills the device: what is idle here does not wait. */
+static void test_pressure_from_others(void **state)
+{
+	CUdeviceptr p = take(600 * MiB);
+
+	(void)state;
+	give(p);
+	vs_pool_tick(); /* marks, and sees it complete */
+	vs_pool_tick();
+	assert_int_equal(fake.held, 600 * MiB);
+	fake.others = 300 * MiB; /* there is room left */
+	vs_pool_tick();
+	assert_int_equal(fake.held, 600 * MiB);
+	fake.others = 400 * MiB;
+	vs_pool_tick();
+	assert_int_equal(fake.held, 0);
+	/* alone with the device, it keeps what is idle */
+	fake.others = 0;
+	p = take(1000 * MiB);
+	give(p);
+	vs_pool_tick();
+	vs_pool_tick();
+	assert_int_equal(fake.held, 1000 * MiB);
+}
+
+/* The age of idle memory counts from its free. */
+static void test_decay_needs_no_other_call(void **state)
+{
+	(void)state;
+	fake.lag_ns = 100 * MS;
+	give(take(600 * MiB));
+	for (int i = 0; i < 6; i++) {
+		vs_pool_tick();
+		fake.now += 750 * MS;
+	}
+	vs_pool_tick();
+	assert_in_range(fake.held, 0, 64 * MiB);
+}
+
 static void test_decay_zero_acts_at_synchronize(void **state)
 {
 	(void)state;
@@ -512,6 +551,8 @@ int main(void)
 		T(trim_gives_all_idle_back),
 		T(trim_keeps_pending),
 		T(decay),
+		T(pressure_from_others),
+		T(decay_needs_no_other_call),
 		T(decay_zero_acts_at_synchronize),
 		T(memory_limit),
 		T(out_of_memory_ladder),
