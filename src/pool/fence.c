@@ -144,7 +144,7 @@ static bool record_marker(struct vs_fence *f)
 /* See Note [Thin out]; f->lock held. */
 static void thin_out(struct vs_fence *f)
 {
-	unsigned from = f->head, to = f->head, end = f->tail;
+	unsigned from = f->head, to = from, end = f->tail;
 
 	for (unsigned i = from; i != end; i++) {
 		struct vs_marker *m = &f->ring[i % VS_MARKERS];
