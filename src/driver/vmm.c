@@ -211,6 +211,21 @@ CUresult vs_vmm_allow(CUdeviceptr at, size_t size, CUdevice owner,
 		       "cuMemSetAccess");
 }
 
+CUresult vs_vmm_unused(CUcontext ctx, uint64_t *bytes_out)
+{
+	CUcontext popped;
+	size_t unused, total;
+	CUresult r = vs_real.cuCtxPushCurrent_v2(ctx);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = vs_real.cuMemGetInfo_v2(&unused, &total);
+	vs_real.cuCtxPopCurrent_v2(&popped);
+	if (r == CUDA_SUCCESS)
+		*bytes_out = unused;
+	return r;
+}
+
 CUresult vs_vmm_event_create(CUcontext ctx, CUevent *event_out)
 {
 	CUcontext current = NULL, popped;

@@ -141,6 +141,22 @@ static bool record_marker(struct vs_fence *f)
 	return true;
 }
 
+/* See Note [Thin out]; f->lock held. */
+static void thin_out(struct vs_fence *f)
+{
+	unsigned from = f->head, to = from, end = f->tail;
+
+	for (unsigned i = from; i != end; i++) {
+		struct vs_marker *m = &f->ring[i % VS_MARKERS];
+
+		if ((i - from) % 2 == 0 || i == end - 1 || m->is_kept)
+			f->ring[to++ % VS_MARKERS] = *m;
+		else
+			keep_events(f, m->events);
+	}
+	f->tail = to;
+}
+
 bool vs_fence_cover(struct vs_fence *f, uint64_t tag)
 {
 	bool is_covered = tag < atomic_load(&f->epoch);
@@ -151,6 +167,8 @@ bool vs_fence_cover(struct vs_fence *f, uint64_t tag)
 	    !vs_capture_shut_out())
 		return false;
 	pthread_mutex_lock(&f->lock);
+	if (f->tail - f->head == VS_MARKERS)
+		thin_out(f);
 	if (tag < atomic_load_explicit(&f->epoch, memory_order_relaxed))
 		is_covered = true;
 	else if (f->tail - f->head < VS_MARKERS)
@@ -163,6 +181,14 @@ bool vs_fence_cover(struct vs_fence *f, uint64_t tag)
 bool vs_fence_record(struct vs_fence *f)
 {
 	return vs_fence_cover(f, UINT64_MAX);
+}
+
+void vs_fence_keep(struct vs_fence *f)
+{
+	pthread_mutex_lock(&f->lock);
+	if (f->head != f->tail)
+		f->ring[(f->tail - 1) % VS_MARKERS].is_kept = true;
+	pthread_mutex_unlock(&f->lock);
 }
 
 /* Everything up to an epoch was seen complete; f->lock held. */

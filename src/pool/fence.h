@@ -33,12 +33,21 @@
 #include "base/stat.h"
 #include "pool/ctx.h"
 
-/* Markers in flight; when all are, recording waits for a poll. */
+/*
+ * Markers in flight.
+ *
+ * Note [Thin out]: a marker covers all work before it, so what an older one
+ * covers the next one covers, too. When all are in flight every second one is
+ * dropped: the memory it stood for is seen complete a little later. The oldest
+ * stays, since waits are counted by it (Note [Patience]), and so do those that
+ * are kept.
+ */
 #define VS_MARKERS 128
 
 struct vs_marker {
 	uint64_t epoch;		 /* all frees up to this tag are covered */
 	struct vs_event *events; /* not yet seen complete */
+	bool is_kept;		 /* see vs_fence_keep() */
 };
 
 /*
@@ -93,6 +102,8 @@ static inline bool vs_fence_is_complete(struct vs_fence *f, uint64_t tag)
  * pool's lock.
  */
 bool vs_fence_record(struct vs_fence *f);
+/* The newest marker covers work that no later one may cover. */
+void vs_fence_keep(struct vs_fence *f);
 /*
  * The same, unless a marker covers the tag by the time the lock is had: of many
  * threads that want one at once, one records it. Returns whether one covers it.

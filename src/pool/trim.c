@@ -117,6 +117,42 @@ static void retire(struct vs_pool *pool)
 }
 
 /*
+ * Another process may need what is idle here, and cannot ask for it. So when
+ * the device is almost full, and others have a good part of it, idle memory
+ * does not wait for its age. A program that fills a device alone keeps it.
+ */
+static bool is_pressed(struct vs_pool *pool)
+{
+	uint64_t unused, held, total = pool->dev.total;
+	struct vs_ctx *any[1];
+	bool is_known;
+
+	pthread_mutex_lock(&pool->lock);
+	held = pool->chunks.held;
+	pthread_mutex_unlock(&pool->lock);
+	/* the lock keeps the context from dying under the call */
+	pthread_mutex_lock(&pool->grow);
+	is_known = vs_ctx_list((uint64_t)1 << pool->dev.device, any, 1) > 0 &&
+		   vs_vmm_unused(any[0]->handle, &unused) == CUDA_SUCCESS;
+	pthread_mutex_unlock(&pool->grow);
+	return is_known && unused < total / 20 &&
+	       unused + held < total - total / 8;
+}
+
+/*
+ * What was freed is marked and looked at each time, so that its age counts from
+ * soon after the free, whatever the program does next.
+ */
+static void look_at_pending(struct vs_pool *pool)
+{
+	pthread_mutex_lock(&pool->lock);
+	if (pool->unmarked_bytes > 0 && vs_fence_record(&pool->fence))
+		pool->unmarked_bytes = 0;
+	pthread_mutex_unlock(&pool->lock);
+	vs_fence_poll(&pool->fence);
+}
+
+/*
  * Decay of one pool. Thread caches are emptied only once nothing was allocated
  * for the whole time: before, they are in use.
  */
@@ -124,6 +160,7 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 {
 	uint64_t allocs, idle, asked, given, blocks;
 
+	look_at_pending(pool);
 	pthread_mutex_lock(&pool->lock);
 	pool->now = now;
 	vs_range_live(pool, &asked, &given, &blocks);
@@ -152,9 +189,11 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	pthread_mutex_lock(&pool->lock);
 	idle = pool->chunks.idle_bytes;
 	pthread_mutex_unlock(&pool->lock);
-	if (idle > pool->release_threshold)
+	if (age > 0 && idle > 0 && is_pressed(pool))
+		release(pool, UINT64_MAX, UINT64_MAX);
+	else if (idle > pool->release_threshold)
 		release(pool, idle - pool->release_threshold,
-			now - age + (age == 0));
+			now > age ? now - age + (age == 0) : 0);
 }
 
 void vs_pool_tick(void)
@@ -265,6 +304,7 @@ void vs_pool_green_dying(CUcontext green, CUdevice device)
 		if (!vs_fence_record(&pool->fence) &&
 		    vs_fence_poll(&pool->fence))
 			vs_fence_record(&pool->fence);
+		vs_fence_keep(&pool->fence);
 	}
 	if (green)
 		vs_ctx_unalias(green);
@@ -291,6 +331,9 @@ void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
 	vs_capture_ctx_dying(ctx->handle);
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
 		if (ctx->device == pool->dev.device) {
+			/* is_pressed() may be using it */
+			pthread_mutex_lock(&pool->grow);
+			pthread_mutex_unlock(&pool->grow);
 			vs_tcache_flush(pool, ctx);
 			vs_range_drop_ctx(pool, ctx);
 		}

@@ -783,6 +783,92 @@ def importer_killed():
         exporter.balanced(before)
 
 
+def dies(puppet, *words):
+    """Whether a puppet dies of a command; its answer if not."""
+    puppet.send(*words)
+    try:
+        return None, puppet.line()
+    except Failed as e:
+        if "died" not in str(e):
+            raise
+    expect(puppet.process.wait(20 * SLOW), -signal.SIGKILL, "its end")
+    return True, ""
+
+
+@test
+def importer_killed_inside():
+    """Within each driver call of an open and a close."""
+    exporter = Puppet("VMMSHIM_CHUNK_SIZE=2M")
+    exporter.do("free", exporter.share(30 * MiB)[0])
+    before = exporter.books()
+    for call in ("cuMemImportFromShareableHandle:1",
+                 "cuMemImportFromShareableHandle:9",
+                 "cuMemAddressReserve:1", "cuMemMap:1", "cuMemMap:2",
+                 "cuMemSetAccess:1", "cuMemUnmap:1", "cuMemRelease:1",
+                 "cuMemAddressFree:1"):
+        importer = Puppet(f"SIM_FAIL={call}:kill")
+        p, handle = exporter.share(30 * MiB, 6)
+        is_dead, line = dies(importer, "open", handle)
+        if not is_dead:
+            is_dead, line = dies(importer, "close", line.split()[-1])
+        true(is_dead, f"{call} was not reached: {line}")
+        other = Puppet()
+        q = other.do("open", handle)
+        expect(other.say("check", q, 30 * MiB, 6), "ok", call)
+        other.do("close", q)
+        other.end()
+        exporter.do("free", p)
+        exporter.balanced(before)
+
+
+@test
+def exporter_killed_inside():
+    """While it passes descriptors: an error at once, and nothing is left."""
+    importer = Puppet("VMMSHIM_CHUNK_SIZE=2M")
+    before = importer.books()
+    for n in 1, 2, 8, 9, 15:
+        exporter = Puppet(f"SIM_FAIL=cuMemExportToShareableHandle:{n}:kill",
+                          "VMMSHIM_CHUNK_SIZE=2M")
+        p, handle = exporter.share(30 * MiB, n)
+        start = time.monotonic()
+        line = importer.say("open", handle)
+        true(line in ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_MAP_FAILED"),
+             f"killed at descriptor {n}: {line}")
+        true(time.monotonic() - start < SLOW, "that took long")
+        expect(exporter.process.wait(20 * SLOW), -signal.SIGKILL)
+        importer.balanced(before)
+    exporter = Puppet()
+    round_trip(exporter, importer, 30 * MiB, 1)
+    importer.balanced(before)
+
+
+@test
+def killed_at_any_moment():
+    """One side opens and closes all the time; either side is killed."""
+    exporter, importer = pair("VMMSHIM_CHUNK_SIZE=2M")
+    exporter.do("free", exporter.share(20 * MiB)[0])
+    importer.do("cycle", exporter.share(MiB)[1], 1)
+    here, there = exporter.books(), importer.books()
+    for ms in range(0, 30, 3):
+        victim = Puppet()
+        p, handle = exporter.share(20 * MiB, ms)
+        victim.send("cycle", handle, 1000000)
+        time.sleep(ms / 1000 * SLOW)
+        victim.kill()
+        expect(exporter.say("check", p, 20 * MiB, ms), "ok")
+        exporter.do("free", p)
+        exporter.balanced(here)
+
+        victim = Puppet("VMMSHIM_CHUNK_SIZE=2M")
+        p, handle = victim.share(20 * MiB, ms)
+        importer.send("cycle", handle, 300)
+        time.sleep(ms / 1000 * SLOW)
+        victim.kill()
+        importer.ok_line()
+        importer.balanced(there)
+    round_trip(exporter, importer, 20 * MiB, 1)
+
+
 @test
 def importer_leaves_off():
     """At every step of the talk."""
@@ -1013,6 +1099,43 @@ def concurrent():
     for i, pointers in opened:
         for q in pointers:
             i.do("close", q)
+
+
+# --- one device, two processes ------------------------------------------------
+
+@test
+def idle_memory_goes_to_a_neighbour():
+    """
+    One process has freed most of the device. Another that fills it gets that
+    memory, too, long before it has the age to go back by itself.
+    """
+    if REAL:
+        raise Skipped("needs the simulator")
+    with tempfile.NamedTemporaryFile() as file:
+        # looks at its memory each second
+        one = Puppet(f"SIM_SHARED={file.name}", "SIM_MEMORY=1G",
+                     "VMMSHIM_DECAY_MS=600000")
+        two = Puppet(f"SIM_SHARED={file.name}", "SIM_MEMORY=1G")
+        p = one.do("alloc", 600 * MiB)
+        true(int(two.do("info").split()[0]) <= 424 * MiB, "not shared")
+        one.do("free", p)
+        expect(one.do("info").split()[0], str(1024 * MiB), "idle is free")
+        parts = []
+        end = time.monotonic() + 10 * SLOW
+        while len(parts) < 40 and time.monotonic() < end:
+            line = two.say("alloc", 20 * MiB)
+            if line[:2] == "ok":
+                parts.append(line.split()[1])
+            else:
+                expect(line, "CUDA_ERROR_OUT_OF_MEMORY")
+                time.sleep(0.05)
+        expect(len(parts), 40, "parts of 20 MiB")
+        for p in parts:
+            two.do("free", p)
+        one.do("free", one.do("alloc", 100 * MiB))
+        two.end()
+        # the end of a process gives all it had back
+        one.do("alloc", 900 * MiB)
 
 
 def violations(puppet):

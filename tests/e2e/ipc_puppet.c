@@ -236,6 +236,36 @@ static void open_handle(const char *text, unsigned flags)
 		printf("ok %llx\n", p);
 }
 
+static void info(void)
+{
+	size_t unused, total;
+
+	if (is_fine(cuMemGetInfo(&unused, &total)))
+		printf("ok %zu %zu\n", unused, total);
+}
+
+/* Opens and closes, again and again; answers how often that went well. */
+static void cycle(const char *text, size_t n)
+{
+	CUipcMemHandle handle = read_handle(text);
+	size_t n_good = 0;
+	uint64_t word;
+
+	for (size_t i = 0; i < n; i++) {
+		CUdeviceptr p;
+
+		if (cuIpcOpenMemHandle(&p, handle,
+				       CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) !=
+		    CUDA_SUCCESS)
+			continue;
+		if (!is_fine(cuMemcpyDtoH(&word, p, sizeof(word))) ||
+		    !is_fine(cuIpcCloseMemHandle(p)))
+			return;
+		n_good++;
+	}
+	printf("ok %zu\n", n_good);
+}
+
 /* Close while a capture is open: it must not kill it. */
 static void close_in_capture(CUdeviceptr p)
 {
@@ -327,6 +357,10 @@ static void obey(char *line)
 		leave_child();
 	else if (strcmp(verb, "closefiles") == 0)
 		close_all_files();
+	else if (strcmp(verb, "info") == 0)
+		info();
+	else if (strcmp(verb, "cycle") == 0)
+		cycle(text, size);
 	else if (strcmp(verb, "captureclose") == 0)
 		close_in_capture(p);
 	else if (strcmp(verb, "busy") == 0)

@@ -29,6 +29,9 @@ extern "C" {
  *
  *  SIM_DEVICES=N          devices, 1 to 16 (1)
  *  SIM_MEMORY=SIZE        physical bytes of each device; K M G T (8G)
+ *  SIM_SHARED=FILE        the processes that name the same FILE share the
+ *                         devices' memory; one that is killed never gives
+ *                         its part back (each has all the memory)
  *  SIM_DRIVER_VERSION=N   as cuDriverGetVersion, e.g. 12040 (13000); newer
  *                         functions are absent from cuGetProcAddress
  *  SIM_NO_VMM=1           attribute 0, VMM calls NOT_SUPPORTED
@@ -45,7 +48,8 @@ extern "C" {
  *                         stderr; off: judge nothing (count)
  *  SIM_JUDGE_MODE=complete|ordered  see sim_judge_mode() (complete)
  *  SIM_FAIL=NAME:N:CODE[:COUNT],...  fail calls N to N+COUNT-1 (COUNT 1; 0:
- *                         every call from N on) of NAME with CUresult CODE
+ *                         every call from N on) of NAME with CUresult CODE;
+ *                         CODE kill: the process dies there as by kill -9
  *  SIM_REPORT=FILE|-      write a report at exit (- is stderr; %p in FILE
  *                         is the process id)
  *  SIM_TRACE=1            one line on stderr for each driver call

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "sim_device.h"
 
+#include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "sim.h"
 #include "sim_base.h"
@@ -15,17 +19,41 @@ bool sim_device_valid(int device)
 	return device >= 0 && device < sim_config.n_devices;
 }
 
+/* SIM_SHARED: what all processes use of each device; NULL without. */
+static _Atomic uint64_t *shared;
+static pid_t sharer; /* a forked child gives nothing back */
+
+uint64_t sim_device_used(int device)
+{
+	return shared ? atomic_load(&shared[device]) : sim_devices[device].used;
+}
+
+/* Counts bytes in, also among all processes, if there is room. */
+static bool count(int device, uint64_t bytes)
+{
+	struct sim_device *d = &sim_devices[device];
+	uint64_t used = sim_device_used(device);
+
+	do {
+		if (bytes > d->memory || used > d->memory - bytes)
+			return false;
+	} while (shared && !atomic_compare_exchange_weak(&shared[device], &used,
+							 used + bytes));
+	d->used += bytes;
+	return true;
+}
+
 bool sim_device_take(int device, uint64_t bytes)
 {
 	struct sim_device *d = &sim_devices[device];
 
-	/* Pools give way to other allocations of the process (semantics, 6.5)
-	 */
-	if (bytes > d->memory || d->used > d->memory - bytes)
+	if (!count(device, bytes)) {
+		/* Pools give way to other allocations of the process
+		 * (semantics, 6.5) */
 		sim_pool_trim_device(device);
-	if (bytes > d->memory || d->used > d->memory - bytes)
-		return false;
-	d->used += bytes;
+		if (!count(device, bytes))
+			return false;
+	}
 	if (d->used > d->peak)
 		d->peak = d->used;
 	return true;
@@ -34,12 +62,44 @@ bool sim_device_take(int device, uint64_t bytes)
 void sim_device_give(int device, uint64_t bytes)
 {
 	sim_devices[device].used -= bytes;
+	if (shared)
+		atomic_fetch_sub(&shared[device], bytes);
+}
+
+/* What the process still has goes with it. */
+static __attribute__((destructor)) void leave(void)
+{
+	int i;
+
+	for (i = 0; shared && sharer == getpid() && i < SIM_MAX_DEVICES; i++)
+		atomic_fetch_sub(&shared[i], sim_devices[i].used);
+}
+
+static void share(const char *path)
+{
+	size_t size = SIM_MAX_DEVICES * sizeof(*shared);
+	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	void *p = MAP_FAILED;
+
+	if (fd >= 0 && ftruncate(fd, (off_t)size) == 0)
+		p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		sim_say("sim: cannot use SIM_SHARED=%s", path);
+	else
+		shared = p;
+	if (fd >= 0)
+		close(fd);
+	sharer = getpid();
 }
 
 void sim_device_reset(void)
 {
+	const char *path = sim_env("SIM_SHARED");
 	int i;
 
+	leave();
+	if (path && !shared)
+		share(path);
 	memset(sim_devices, 0, SIM_MAX_DEVICES * sizeof(sim_devices[0]));
 	for (i = 0; i < SIM_MAX_DEVICES; i++)
 		sim_devices[i].memory = sim_config.memory;

@@ -23,6 +23,8 @@ bool sim_device_valid(int device);
 /* False if the budget does not allow it, also after trimming the pools. */
 bool sim_device_take(int device, uint64_t bytes);
 void sim_device_give(int device, uint64_t bytes);
+/* Of this process, or with SIM_SHARED of all. */
+uint64_t sim_device_used(int device);
 void sim_device_reset(void);
 
 #endif

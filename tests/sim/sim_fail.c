@@ -3,6 +3,7 @@
  * Failures that a test asked for.  A rule marks the functions it means once,
  * so that the check in each call is one look at a byte.
  */
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,6 +12,8 @@
 #include "sim_call.h"
 
 #define MAX_RULES 32
+/* Instead of a CUresult: the process dies as by kill -9. */
+#define KILL (-9)
 
 struct rule {
 	bool meant[SIM_N_FUNCTIONS];
@@ -53,6 +56,8 @@ CUresult sim_fail_check(enum sim_id id)
 		if (rules[i].meant[id] && applies(&rules[i]) &&
 		    result == CUDA_SUCCESS)
 			result = (CUresult)rules[i].code;
+	if ((int)result == KILL)
+		raise(SIGKILL);
 	if (result != CUDA_SUCCESS)
 		n_failures++;
 	return result;
@@ -147,7 +152,7 @@ static bool read_rule(char *text)
 
 	if (!name || !n || !code)
 		return false;
-	rule = add_rule(name, atoi(code));
+	rule = add_rule(name, strcmp(code, "kill") == 0 ? KILL : atoi(code));
 	if (!rule)
 		return false;
 	rule->first = strtoul(n, NULL, 10);

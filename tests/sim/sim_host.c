@@ -12,12 +12,16 @@
 
 static struct sim_memory *host_alloc(enum sim_memory_kind kind, size_t size)
 {
-	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	/* aligned, so that answers do not depend on where the kernel puts it */
+	uint64_t whole = sim_round_up(size, 4096);
+	uint64_t start = 0;
 
-	if (p == MAP_FAILED)
+	if (size <= sim_config.va_limit)
+		start = sim_sys_reserve(whole, SIM_GRANULARITY);
+	if (!start)
 		return NULL;
-	return sim_memory_new(kind, (uint64_t)(uintptr_t)p, size);
+	sim_sys_protect(start, whole, true, true);
+	return sim_memory_new(kind, start, size);
 }
 
 void sim_host_free(struct sim_memory *m)

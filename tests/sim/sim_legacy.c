@@ -319,11 +319,13 @@ CUresult sim_cuMemFree_v2(CUdeviceptr dptr)
 
 CUresult sim_cuMemGetInfo_v2(size_t *free, size_t *total)
 {
-	const struct sim_device *d = &sim_devices[sim_thread.current->device];
+	int device = sim_thread.current->device;
+	const struct sim_device *d = &sim_devices[device];
+	uint64_t used = sim_device_used(device);
 
 	if (!free || !total)
 		return CUDA_ERROR_INVALID_VALUE;
-	*free = d->used < d->memory ? d->memory - d->used : 0;
+	*free = used < d->memory ? d->memory - used : 0;
 	*total = d->memory;
 	return CUDA_SUCCESS;
 }

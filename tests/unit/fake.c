@@ -383,6 +383,13 @@ static CUresult fake_alloc(CUdeviceptr *p, size_t size)
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static CUresult fake_info(size_t *unused_out, size_t *total_out)
+{
+	*unused_out = fake.memory - fake.held - fake.others;
+	*total_out = fake.memory;
+	return CUDA_SUCCESS;
+}
+
 static uint64_t fake_clock(void)
 {
 	return fake.now;
@@ -436,6 +443,7 @@ void fake_install(uint64_t memory)
 	real.cuCtxSynchronize = fake_synchronize;
 	real.cuThreadExchangeStreamCaptureMode = fake_exchange;
 	real.cuMemAlloc_v2 = fake_alloc;
+	real.cuMemGetInfo_v2 = fake_info;
 	vs_real_set(&real);
 	vs_vmm_clock = fake_clock;
 	vs_vmm_pause = fake_pause;

@@ -20,6 +20,7 @@ struct fake {
 	uint64_t now;	 /* ns */
 	uint64_t lag_ns; /* from a marker's record to its completion */
 	uint64_t memory; /* bytes of the device */
+	uint64_t others; /* of them, other processes have */
 	uint64_t space;	 /* the largest reservation there can be */
 	double cost_us;	 /* of all memory calls so far */
 	/* books */

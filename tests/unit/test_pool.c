@@ -207,6 +207,54 @@ static void test_waits_rather_than_grow_past_need(void **state)
 	assert_in_range(fake.held_high, 800 * MiB, 880 * MiB);
 }
 
+/* Note [Thin out]: nothing ever completes, and many markers are recorded. */
+static void test_ordered_needs_no_completion(void **state)
+{
+	(void)state;
+	vs_pool_forked();
+	vs_knobs.reuse = VS_REUSE_ORDERED;
+	fake.lag_ns = UINT64_MAX / 4;
+	for (int i = 0; i < 2000; i++)
+		give(take(20 * MiB));
+	assert_true(fake.records >= 1000);
+	assert_in_range(fake.held_high, 20 * MiB, 120 * MiB);
+	/* and nothing waited */
+	assert_int_equal(stats()->waits, 0);
+}
+
+/* More markers in flight than there is room for: none covers too much. */
+static void test_thinned_markers_cover_what_they_did(void **state)
+{
+	enum { N = 3000, LAG = 300 };
+	static struct {
+		CUdeviceptr p;
+		uint64_t at;
+	} given[N];
+	unsigned n_again = 0;
+
+	(void)state;
+	fake.lag_ns = LAG * MS;
+	for (unsigned i = 0; i < N; i++) {
+		given[i].p = take(2 * MiB);
+		for (unsigned k = i; k-- > 0;) {
+			if (given[k].p != given[i].p)
+				continue;
+			n_again++;
+			assert_true(fake.now >= given[k].at + LAG * MS);
+			break;
+		}
+		given[i].at = fake.now;
+		give(given[i].p);
+		fake.now += MS;
+	}
+	assert_true(n_again > N / 2);
+	/* once all is complete, all of it is free again */
+	vs_pool_trim();
+	fake.now += LAG * MS;
+	vs_pool_trim();
+	assert_int_equal(fake.held, 0);
+}
+
 /* Note [Patience]: a kernel that ends only after this very call. */
 static void test_thrift_does_not_wait_for_ever(void **state)
 {
@@ -317,6 +365,45 @@ static void test_decay(void **state)
 	fake.now += 4000 * MS;
 	vs_pool_tick();
 	assert_true(fake.held <= 564 * MiB - 500 * MiB);
+}
+
+/* Another process fills the device: what is idle here does not wait. */
+static void test_pressure_from_others(void **state)
+{
+	CUdeviceptr p = take(600 * MiB);
+
+	(void)state;
+	give(p);
+	vs_pool_tick(); /* marks, and sees it complete */
+	vs_pool_tick();
+	assert_int_equal(fake.held, 600 * MiB);
+	fake.others = 300 * MiB; /* there is room left */
+	vs_pool_tick();
+	assert_int_equal(fake.held, 600 * MiB);
+	fake.others = 400 * MiB;
+	vs_pool_tick();
+	assert_int_equal(fake.held, 0);
+	/* alone with the device, it keeps what is idle */
+	fake.others = 0;
+	p = take(1000 * MiB);
+	give(p);
+	vs_pool_tick();
+	vs_pool_tick();
+	assert_int_equal(fake.held, 1000 * MiB);
+}
+
+/* The age of idle memory counts from its free. */
+static void test_decay_needs_no_other_call(void **state)
+{
+	(void)state;
+	fake.lag_ns = 100 * MS;
+	give(take(600 * MiB));
+	for (int i = 0; i < 6; i++) {
+		vs_pool_tick();
+		fake.now += 750 * MS;
+	}
+	vs_pool_tick();
+	assert_in_range(fake.held, 0, 64 * MiB);
 }
 
 static void test_decay_zero_acts_at_synchronize(void **state)
@@ -456,12 +543,16 @@ int main(void)
 		T(small_pending_is_not_handed_out),
 		T(one_marker_covers_many_frees),
 		T(waits_rather_than_grow_past_need),
+		T(ordered_needs_no_completion),
+		T(thinned_markers_cover_what_they_did),
 		T(thrift_does_not_wait_for_ever),
 		T(nothing_is_recorded_while_capturing),
 		T(a_begin_that_failed_does_not_count),
 		T(trim_gives_all_idle_back),
 		T(trim_keeps_pending),
 		T(decay),
+		T(pressure_from_others),
+		T(decay_needs_no_other_call),
 		T(decay_zero_acts_at_synchronize),
 		T(memory_limit),
 		T(out_of_memory_ladder),

@@ -56,7 +56,8 @@ static void warm_up(void)
  */
 static void take_all(CUdeviceptr p[N])
 {
-	struct vs_bin *bin = &vs_thread_self()->cache->bin[vs_class_of(MiB)];
+	struct vs_tcache *tc = vs_thread_self()->cache;
+	struct vs_bin *bin = &tc->bin[vs_class_of(MiB)];
 
 	while (bin->freed->n > 0)
 		take();
