@@ -8,10 +8,36 @@
 #include <pthread.h>
 
 #include "base/meta.h"
+#include "base/thread.h"
 #include "driver/vmm.h"
 #include "hook/ipc.h"
 #include "hook/peer.h"
 #include "pool/pool.h"
+#include "report/service.h"
+
+/*
+ * The pool and its thread are made here and not at the first allocation, which
+ * is to cost no more than the driver's: nobody sees half a millisecond beside
+ * the making of a context.
+ */
+static void born(CUcontext ctx, CUdevice device)
+{
+	struct vs_thread *t = vs_thread_self();
+	bool is_served;
+
+	vs_pool_ctx_born(ctx, device);
+	/* not from a callback that the driver made from under the pool */
+	if (!t || t->depth)
+		return;
+	t->depth = 1;
+	is_served = vs_pool_prepare(device);
+	t->depth = 0;
+	if (!is_served)
+		return;
+	/* where another road led to cuInit: it was not seen */
+	vs_enter_initialized();
+	vs_service_start();
+}
 
 VS_EXPORT CUresult CUDAAPI cuCtxCreate_v2(CUcontext *out, unsigned int flags,
 					  CUdevice device)
@@ -22,7 +48,7 @@ VS_EXPORT CUresult CUDAAPI cuCtxCreate_v2(CUcontext *out, unsigned int flags,
 	if (vs_again(result))
 		result = vs_real.cuCtxCreate_v2(out, flags, device);
 	if (result == CUDA_SUCCESS && is_open)
-		vs_pool_ctx_born(*out, device);
+		born(*out, device);
 	return vs_seen(result);
 }
 
@@ -39,7 +65,7 @@ VS_EXPORT CUresult CUDAAPI cuCtxCreate_v3(CUcontext *out,
 		result = vs_real.cuCtxCreate_v3(out, affinities, n_affinities,
 						flags, device);
 	if (result == CUDA_SUCCESS && is_open)
-		vs_pool_ctx_born(*out, device);
+		born(*out, device);
 	return vs_seen(result);
 }
 
@@ -54,7 +80,7 @@ VS_EXPORT CUresult CUDAAPI cuCtxCreate_v4(CUcontext *out,
 	if (vs_again(result))
 		result = vs_real.cuCtxCreate_v4(out, params, flags, device);
 	if (result == CUDA_SUCCESS && is_open)
-		vs_pool_ctx_born(*out, device);
+		born(*out, device);
 	return vs_seen(result);
 }
 #endif
@@ -114,7 +140,7 @@ static void retained(CUcontext ctx, CUdevice device, bool was_active)
 	p->ctx = ctx;
 	p->n_retains++;
 	pthread_mutex_unlock(&lock);
-	vs_pool_ctx_born(ctx, device);
+	born(ctx, device);
 }
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *out,

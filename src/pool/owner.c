@@ -3,42 +3,89 @@
 
 #include "base/meta.h"
 
-#define PAGE_SHIFT 20
-
-static struct vs_owner_page *page_of(const struct vs_pool *pool, CUdeviceptr p)
+static uint64_t page_no(const struct vs_pool *pool, CUdeviceptr p)
 {
-	return &pool->owner[(p - pool->base) >> PAGE_SHIFT];
+	return (p - pool->base) >> VS_OWNER_PAGE_SHIFT;
+}
+
+static uint64_t stretch_no(const struct vs_pool *pool, CUdeviceptr p)
+{
+	return (p - pool->base) >> VS_OWNER_STRETCH_SHIFT;
 }
 
 bool vs_owner_init(struct vs_pool *pool)
 {
-	pool->owner = vs_meta_table(((pool->end - pool->base) >> PAGE_SHIFT) *
+	uint64_t last = pool->end - pool->base - 1;
+
+	pool->owner = vs_meta_table(((last >> VS_OWNER_PAGE_SHIFT) + 1) *
 				    sizeof(*pool->owner));
-	return pool->owner != NULL;
+	pool->owner_stretch =
+		vs_meta_table(((last >> VS_OWNER_STRETCH_SHIFT) + 1) *
+			      sizeof(*pool->owner_stretch));
+	return pool->owner && pool->owner_stretch;
+}
+
+/* Names `r` in the pages [from, to), which it covers. */
+static void cover(struct vs_pool *pool, struct vs_range *r, uint64_t from,
+		  uint64_t to)
+{
+	for (; from < to; from++)
+		atomic_store_explicit(&pool->owner[from].covers, r,
+				      memory_order_release);
 }
 
 void vs_owner_set(struct vs_pool *pool, struct vs_range *r)
 {
-	struct vs_owner_page *page = page_of(pool, r->base);
-	struct vs_owner_page *last = page_of(pool, r->base + r->span - 1);
+	const unsigned shift = VS_OWNER_STRETCH_SHIFT - VS_OWNER_PAGE_SHIFT;
+	uint64_t first = page_no(pool, r->base);
+	uint64_t end = page_no(pool, r->base + r->span - 1) + 1;
+	/* the stretches that lie in the range whole: [whole, whole_end) */
+	uint64_t whole = stretch_no(
+		pool, r->base + ((uint64_t)1 << VS_OWNER_STRETCH_SHIFT) - 1);
+	uint64_t whole_end = stretch_no(pool, r->base + r->span);
 
 	if (r->is_indexed)
 		return;
-	atomic_store_explicit(&page->starts, r, memory_order_release);
-	while (page++ < last)
-		atomic_store_explicit(&page->covers, r, memory_order_release);
+	atomic_store_explicit(&pool->owner[first].starts, r,
+			      memory_order_release);
+	if (whole < whole_end) {
+		cover(pool, r, first + 1, whole << shift);
+		for (uint64_t i = whole; i < whole_end; i++)
+			atomic_store_explicit(&pool->owner_stretch[i], r,
+					      memory_order_release);
+		cover(pool, r, whole_end << shift, end);
+	} else {
+		cover(pool, r, first + 1, end);
+	}
 	r->is_indexed = true;
+}
+
+/* What the index names for `p`, NULL or stale perhaps; i < N_NAMED. */
+enum { N_NAMED = 3 };
+static struct vs_range *named(const struct vs_pool *pool, CUdeviceptr p,
+			      unsigned i)
+{
+	struct vs_owner_page *page = &pool->owner[page_no(pool, p)];
+
+	if (i == 0)
+		return atomic_load_explicit(&page->starts,
+					    memory_order_acquire);
+	if (i == 1)
+		return atomic_load_explicit(&page->covers,
+					    memory_order_acquire);
+	return atomic_load_explicit(&pool->owner_stretch[stretch_no(pool, p)],
+				    memory_order_acquire);
 }
 
 struct vs_range *vs_owner_range(const struct vs_pool *pool, CUdeviceptr p)
 {
-	struct vs_owner_page *page = page_of(pool, p);
-	struct vs_range *r;
+	for (unsigned i = 0; i < N_NAMED; i++) {
+		struct vs_range *r = named(pool, p, i);
 
-	r = atomic_load_explicit(&page->starts, memory_order_acquire);
-	if (r && p >= r->base && p - r->base < r->span)
-		return r;
-	return atomic_load_explicit(&page->covers, memory_order_acquire);
+		if (r && p >= r->base && p - r->base < r->span)
+			return r;
+	}
+	return NULL;
 }
 
 /* A live small object that `p` points into. */
@@ -63,15 +110,14 @@ static bool find_object(const struct vs_pool *pool, CUdeviceptr p,
 	return word != 0 && p - span_out->base < span_out->size;
 }
 
-static bool find_range(const struct vs_pool *pool, CUdeviceptr p,
-		       struct vs_span *span_out)
+/* Whether `r` is live and holds `p`; without the lock it may change meanwhile.
+ */
+static bool holds(const struct vs_pool *pool, struct vs_range *r, CUdeviceptr p,
+		  struct vs_span *span_out)
 {
-	struct vs_range *r = vs_owner_range(pool, p);
 	struct vs_ctx *ctx;
 	uint64_t id;
 
-	if (!r)
-		return false;
 	id = atomic_load_explicit(&r->id, memory_order_acquire);
 	if (id == 0)
 		return false;
@@ -84,6 +130,22 @@ static bool find_range(const struct vs_pool *pool, CUdeviceptr p,
 	atomic_thread_fence(memory_order_acquire);
 	return atomic_load_explicit(&r->id, memory_order_relaxed) == id &&
 	       p >= span_out->base && p - span_out->base < span_out->size;
+}
+
+/*
+ * The bounds of a stale one may be in the middle of a change, so that only the
+ * whole test tells that an entry is the right one.
+ */
+static bool find_range(const struct vs_pool *pool, CUdeviceptr p,
+		       struct vs_span *span_out)
+{
+	for (unsigned i = 0; i < N_NAMED; i++) {
+		struct vs_range *r = named(pool, p, i);
+
+		if (r && holds(pool, r, p, span_out))
+			return true;
+	}
+	return false;
 }
 
 bool vs_pool_find(CUdeviceptr p, struct vs_span *span_out)

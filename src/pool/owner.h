@@ -3,9 +3,13 @@
  * owner: which range a pointer belongs to, without a lock.
  *
  * Ranges are larger than 1 MiB, so at most one live range starts in any page
- * of 1 MiB, and at most one covers the page's first byte. An entry may be
- * stale: the range it names then fails the test of bounds and id. Written
- * under the pool's lock when a range is handed out.
+ * of 1 MiB, and at most one covers the page's first byte. A range that covers
+ * a whole GiB of the arena is named there once, and not by each page: to write
+ * those of 64 GiB takes longer than a tenth of the driver's own allocation.
+ *
+ * So three entries may name the range over an address, and each may be stale:
+ * what it names then fails the test of bounds and id. Written under the pool's
+ * lock when a range is handed out.
  */
 #ifndef VS_POOL_OWNER_H
 #define VS_POOL_OWNER_H
@@ -22,11 +26,14 @@ struct vs_owner_page {
 	_Atomic(struct vs_range *) covers; /* one that began before */
 };
 
+#define VS_OWNER_PAGE_SHIFT 20
+#define VS_OWNER_STRETCH_SHIFT 30
+
 /* False without host memory. */
 bool vs_owner_init(struct vs_pool *pool);
 /* Names a range that was just taken; lock. */
 void vs_owner_set(struct vs_pool *pool, struct vs_range *r);
-/* The range that may hold `p` (not of the slab heap); check it. Lock-free. */
+/* The range that holds `p` (not of the slab heap), in any state; lock. */
 struct vs_range *vs_owner_range(const struct vs_pool *pool, CUdeviceptr p);
 
 #endif

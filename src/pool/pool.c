@@ -207,8 +207,7 @@ static struct vs_pool *make_pool(CUdevice device)
 	return pool;
 }
 
-/* The pool of a device, made if need be; NULL where there can be none. */
-static struct vs_pool *pool_for(CUdevice device)
+struct vs_pool *vs_pool_for(CUdevice device)
 {
 	struct vs_pool *pool = vs_pool_of(device);
 
@@ -262,7 +261,7 @@ static struct vs_tcache *cache_of_context(struct vs_thread *t,
 	    !atomic_load_explicit(&tc->ctx->is_dead, memory_order_relaxed))
 		return tc;
 	ctx = vs_ctx_get(current);
-	pool = ctx ? pool_for(ctx->device) : NULL;
+	pool = ctx ? vs_pool_for(ctx->device) : NULL;
 	return pool ? cache_for(t, pool, ctx) : NULL;
 }
 

@@ -3,8 +3,9 @@
  * pool: serves allocations of one device. The face of the room: hooks and
  * report include this file and no other of the room, except fence.h (captures).
  *
- * One struct vs_pool a device, made at the first allocation there and never
- * unmade (except in a forked child, which forgets all). Words used throughout:
+ * One struct vs_pool a device, made when a context of it is born (at the first
+ * allocation if that was not seen) and never unmade (except in a forked child,
+ * which forgets all). Words used throughout:
  *
  *   granularity  2 MiB, what the driver maps in
  *   reservation  the address space of a device's arena, terabytes
@@ -94,6 +95,12 @@ void vs_pool_synchronized(void);
 
 /* A context was seen (created or retained). */
 void vs_pool_ctx_born(CUcontext ctx, CUdevice device);
+/*
+ * Makes the pool of a device of which a context was born, and what its first
+ * allocations need, once: they then cost no more than the driver's. False where
+ * there is no pool. Never waits for the GPU.
+ */
+bool vs_pool_prepare(CUdevice device);
 /*
  * The context is about to be destroyed or reset (`ctx` NULL: the primary one
  * of `device`): waits until it is idle, takes back what it owned, forgets its

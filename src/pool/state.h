@@ -45,6 +45,7 @@ struct vs_slab;
 struct vs_pool {
 	CUdeviceptr base, end;	     /* the arena; constant */
 	struct vs_owner_page *owner; /* by 1 MiB of the arena; atomics */
+	_Atomic(struct vs_range *) *owner_stretch; /* by GiB; atomics */
 	struct vs_slab **slab_at; /* by VS_SLAB_PAGE of the slab heap; atomic */
 	CUdeviceptr slabs_end;	  /* the slab heap begins the arena; constant */
 	bool is_fussy; /* frees take the slow path: sync, zero, junk, guard;
@@ -78,6 +79,7 @@ struct vs_pool {
 	int index;			  /* among the pools; constant */
 	uint64_t seen_calls, quiet_since; /* decay's; count, clock */
 	unsigned n_quiet_looks;		  /* decay's, since quiet_since */
+	_Atomic bool is_prepared;	  /* once; see pool/prepare.c */
 
 	/* small objects: what left the slabs for threads and is not back */
 	struct vs_slabs *slabs; /* of every context with small objects */
@@ -101,6 +103,8 @@ struct vs_pool {
 
 /* Pools by device ordinal, NULL where none was made. */
 struct vs_pool *vs_pool_of(CUdevice device);
+/* The same, made if need be; NULL where there can be none. */
+struct vs_pool *vs_pool_for(CUdevice device);
 /* Pool number i in the order of their making, or NULL. */
 struct vs_pool *vs_pool_by_index(int i);
 /* The pool whose arena holds `p`, or NULL. Lock-free. */

@@ -12,7 +12,10 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-/* At the first allocation that the pool served; further calls do nothing. */
+/*
+ * When a context is born (at the first allocation that the pool served, if that
+ * was not seen); further calls do nothing.
+ */
 void vs_service_start(void);
 /* Asks for a trim of every pool. Async-signal-safe; starts nothing. */
 void vs_service_post_trim(void);

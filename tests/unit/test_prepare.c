@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * prepare: the pool is made with the context, the first blocks are hits, and
+ * what was made ahead goes back as all idle memory does. And the owner index,
+ * where ranges are larger than what one of its coarse entries stands for.
+ */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/knob.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "fake.h"
+#include "pool/pool.h"
+
+#define MiB ((size_t)1 << 20)
+#define GiB ((size_t)1 << 30)
+
+static int fresh(void **state)
+{
+	(void)state;
+	vs_pool_forked();
+	vs_thread_forked();
+	vs_log_level = VS_LOG_NONE;
+	fake_install(160 * GiB);
+	vs_knobs.release_threshold.value = 64 * MiB;
+	vs_knobs.decay_ms = 3000;
+	vs_knobs.memory_limit.value = 0;
+	vs_knobs.mode = VS_MODE_POOL;
+	vs_knobs.contiguous = false;
+	vs_knobs.ipc = VS_IPC_EMULATE;
+	return 0;
+}
+
+static const struct vs_stats *stats(void)
+{
+	CUdevice device;
+
+	assert_int_equal(vs_pool_count(), 1);
+	vs_pool_refresh(0);
+	return vs_pool_stats(0, &device);
+}
+
+static CUdeviceptr take(size_t size)
+{
+	CUdeviceptr p = 0;
+
+	assert_int_equal(vs_pool_alloc(size, &p), CUDA_SUCCESS);
+	return p;
+}
+
+static void give(CUdeviceptr p)
+{
+	assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
+}
+
+/* Driver calls since `from`: creates, maps, accesses, all others. */
+static void expect_calls(const struct fake *from, unsigned long creates,
+			 unsigned long maps, unsigned long accesses)
+{
+	assert_int_equal(fake.creates - from->creates, creates);
+	assert_int_equal(fake.maps - from->maps, maps);
+	assert_int_equal(fake.accesses - from->accesses, accesses);
+	assert_int_equal(fake.releases - from->releases, 0);
+	assert_int_equal(fake.unmaps - from->unmaps, 0);
+	assert_int_equal(fake.records - from->records, 0);
+	assert_int_equal(fake.queries - from->queries, 0);
+	assert_int_equal(fake.natives - from->natives, 0);
+}
+
+static void test_first_blocks_are_hits(void **state)
+{
+	struct fake before;
+
+	(void)state;
+	vs_pool_ctx_born(FAKE_CTX, 0);
+	assert_true(vs_pool_prepare(0));
+	assert_int_equal(vs_stat_get(stats(), reserved), 6 * MiB);
+	assert_int_equal(vs_stat_get(stats(), idle), 6 * MiB);
+	assert_int_equal(vs_stat_get(stats(), live_high), 0);
+	before = fake;
+	give(take(4096));
+	take(2 * MiB);
+	expect_calls(&before, 0, 0, 0);
+	assert_int_equal(vs_stat_get(stats(), large_hit), 1);
+}
+
+/* A larger one needs each call once, and extends what is there. */
+static void test_a_first_large_block(void **state)
+{
+	struct fake before;
+
+	(void)state;
+	vs_pool_ctx_born(FAKE_CTX, 0);
+	assert_true(vs_pool_prepare(0));
+	before = fake;
+	take(64 * MiB);
+	expect_calls(&before, 1, 1, 1);
+	assert_int_equal(vs_stat_get(stats(), reserved), 68 * MiB);
+	before = fake;
+	take(GiB);
+	expect_calls(&before, 1, 1, 1);
+}
+
+/* Without, as where the birth of the context was not seen. */
+static void test_first_blocks_unprepared(void **state)
+{
+	struct fake before;
+
+	(void)state;
+	take(4096);
+	before = fake;
+	take(2 * MiB);
+	expect_calls(&before, 1, 1, 1);
+	before = fake;
+	take(64 * MiB);
+	expect_calls(&before, 1, 1, 1);
+}
+
+static void test_goes_back_for_good(void **state)
+{
+	(void)state;
+	vs_pool_ctx_born(FAKE_CTX, 0);
+	assert_true(vs_pool_prepare(0));
+	assert_int_equal(vs_pool_trim(), 6 * MiB);
+	assert_int_equal(vs_stat_get(stats(), reserved), 0);
+	assert_true(vs_pool_prepare(0));
+	vs_pool_tick();
+	assert_int_equal(vs_stat_get(stats(), reserved), 0);
+	assert_int_equal(fake.held, 0);
+	give(take(2 * MiB));
+	/* nor after the context's end, with the next one */
+	vs_pool_ctx_dying(FAKE_CTX, 0);
+	vs_pool_ctx_born(FAKE_CTX, 0);
+	assert_true(vs_pool_prepare(0));
+	assert_int_equal(fake.held, 0);
+}
+
+static void test_decays(void **state)
+{
+	(void)state;
+	vs_knobs.release_threshold.value = 0;
+	fake.now += (uint64_t)10000000000;
+	assert_true(vs_pool_prepare(0));
+	vs_pool_tick();
+	assert_int_equal(fake.held, 6 * MiB);
+	fake.now += (uint64_t)4000000000;
+	vs_pool_tick();
+	assert_int_equal(fake.held, 0);
+}
+
+static void test_not_where_unwanted(void **state)
+{
+	(void)state;
+	vs_knobs.memory_limit.value = 32 * MiB;
+	assert_true(vs_pool_prepare(0));
+	assert_int_equal(fake.held, 0);
+	fresh(NULL);
+	vs_knobs.contiguous = true;
+	assert_true(vs_pool_prepare(0));
+	assert_int_equal(fake.held, 0);
+	fresh(NULL);
+	vs_knobs.ipc = VS_IPC_NATIVE;
+	assert_false(vs_pool_prepare(0));
+	assert_int_equal(vs_pool_count(), 0);
+}
+
+/* What fails is undone; the first allocations then do it themselves. */
+static void test_driver_refuses(void **state)
+{
+	unsigned *calls[] = {&fake.fail_create, &fake.fail_map,
+			     &fake.fail_access};
+
+	for (int i = 0; i < 3; i++) {
+		fresh(state);
+		take(1); /* the pool is made: the probe is not to fail */
+		vs_pool_trim();
+		*calls[i] = 1;
+		assert_true(vs_pool_prepare(0));
+		give(take(2 * MiB));
+		give(take(64 * MiB));
+		vs_pool_ctx_dying(FAKE_CTX, 0);
+		assert_int_equal(fake.held, 0);
+		assert_int_equal(fake.mappings, 0);
+	}
+}
+
+static void expect_found(CUdeviceptr p, CUdeviceptr base, size_t size)
+{
+	struct vs_span span;
+
+	assert_true(vs_pool_find(p, &span));
+	assert_int_equal(span.base, base);
+	assert_int_equal(span.size, size);
+}
+
+/* Looks at every 256 KiB or so of a block. */
+static void expect_all_found(CUdeviceptr base, size_t size)
+{
+	for (size_t at = 0; at < size; at += 250000)
+		expect_found(base + at, base, size);
+	expect_found(base + size - 1, base, size);
+}
+
+static bool is_found(CUdeviceptr p)
+{
+	struct vs_span span;
+
+	return vs_pool_find(p, &span);
+}
+
+static void test_owner_of_huge_blocks(void **state)
+{
+	size_t size = 10 * GiB + 3 * MiB + 5;
+	CUdeviceptr p[4], q[4];
+
+	(void)state;
+	/* begins inside a GiB, begins with one, ends with one */
+	p[0] = take(700 * MiB);
+	p[1] = take(size);
+	p[2] = take(4 * GiB);
+	p[3] = take(1500 * MiB);
+	expect_all_found(p[0], 700 * MiB);
+	expect_all_found(p[1], size);
+	expect_all_found(p[2], 4 * GiB);
+	expect_all_found(p[3], 1500 * MiB);
+	assert_false(is_found(p[1] + size));
+	give(p[1]);
+	for (size_t at = 0; at < size; at += 100 * MiB)
+		assert_false(is_found(p[1] + at));
+	/* smaller ones where it was */
+	for (int i = 0; i < 4; i++)
+		q[i] = take((size_t)(i + 1) * 900 * MiB);
+	for (int i = 0; i < 4; i++)
+		expect_all_found(q[i], (size_t)(i + 1) * 900 * MiB);
+	for (int i = 0; i < 4; i += 2)
+		give(q[i]);
+	for (int i = 0; i < 4; i++)
+		for (size_t at = 0; at < 900 * MiB; at += 100 * MiB)
+			assert_int_equal(is_found(q[i] + at), i % 2);
+	/* and a large one again, over the entries of small ones */
+	give(q[1]);
+	give(q[3]);
+	q[0] = take(size);
+	expect_all_found(q[0], size);
+	expect_all_found(p[2], 4 * GiB);
+	give(q[0]);
+	assert_false(is_found(q[0] + 5 * GiB));
+}
+
+static CUdeviceptr block;
+static _Atomic bool is_over;
+static _Atomic unsigned long n_looks;
+
+/* A block that lives all the while is found at every moment. */
+static void *look(void *unused)
+{
+	unsigned long wrong = 0;
+	struct vs_span span;
+
+	for (size_t i = 0; !atomic_load(&is_over); i++) {
+		CUdeviceptr p = block + i * 1234567 % (3 * GiB);
+
+		wrong += !vs_pool_find(p, &span) || span.base != block ||
+			 span.size != 3 * GiB;
+		atomic_fetch_add(&n_looks, 1);
+	}
+	return wrong ? &n_looks : unused;
+}
+
+static void test_owner_beside_a_change(void **state)
+{
+	CUdeviceptr before, after;
+	pthread_t reader;
+	void *wrong;
+
+	(void)state;
+	/* the block lies where smaller ones were, in the middle of others */
+	before = take(6 * GiB);
+	give(before);
+	for (int i = 0; i < 6; i++)
+		give(take((size_t)(i + 1) * 500 * MiB));
+	before = take(500 * MiB);
+	block = take(3 * GiB);
+	assert_int_equal(pthread_create(&reader, NULL, look, NULL), 0);
+	for (int i = 0; i < 2000 || atomic_load(&n_looks) < 20000; i++) {
+		give(before);
+		after = take((size_t)(i % 7 + 1) * 300 * MiB);
+		before = take(500 * MiB);
+		give(after);
+	}
+	atomic_store(&is_over, true);
+	pthread_join(reader, &wrong);
+	assert_null(wrong);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup(test_##f, fresh)
+	const struct CMUnitTest tests[] = {
+		T(first_blocks_are_hits),
+		T(a_first_large_block),
+		T(first_blocks_unprepared),
+		T(goes_back_for_good),
+		T(decays),
+		T(not_where_unwanted),
+		T(driver_refuses),
+		T(owner_of_huge_blocks),
+		T(owner_beside_a_change),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
