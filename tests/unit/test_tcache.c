@@ -52,17 +52,15 @@ static void warm_up(void)
 		give(take());
 }
 
-/* Empties what was freed into the thread's bin, too: each of p is live after.
- */
+/* p are live, nothing is in the thread's bin but what is idle, N fit in. */
 static void take_all(CUdeviceptr p[N])
 {
 	struct vs_tcache *tc = vs_thread_self()->cache;
-	struct vs_bin *bin = &tc->bin[vs_class_of(MiB)];
 
-	while (bin->freed->n > 0)
-		take();
+	vs_tcache_flush(tc->pool, NULL);
 	for (int i = 0; i < N; i++)
 		p[i] = take();
+	tc->bin[vs_class_of(MiB)].cap = N;
 }
 
 static bool is_in(CUdeviceptr p, const CUdeviceptr *list, int n)
