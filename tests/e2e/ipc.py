@@ -23,6 +23,9 @@ HERE = os.path.join(os.path.abspath(os.environ.get("srcdir", ".")),
                     "tests", "e2e")
 REAL = os.environ.get("VS_DRIVER") == "real"
 SLOW = 20 if os.environ.get("VS_WRAP") else 1
+# driver calls made when a context is born, which prepares the pool
+BIRTH = {"cuMemAddressReserve": 1, "cuMemMap": 3, "cuMemSetAccess": 3,
+         "cuMemRelease": 1}
 KiB, MiB = 1 << 10, 1 << 20
 TESTS = []
 
@@ -688,15 +691,13 @@ def import_fails():
              "cuMemAddressReserve": "CUDA_ERROR_MAP_FAILED",
              "cuMemMap": "CUDA_ERROR_MAP_FAILED",
              "cuMemSetAccess": "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"}
-    # by the making of a context, which prepares the pool
-    made = {"cuMemAddressReserve": 1, "cuMemMap": 3, "cuMemSetAccess": 3}
     exporter = Puppet("VMMSHIM_CHUNK_SIZE=2M")
     p, handle = exporter.share(5 * MiB)
     for call, want in calls.items():
         for n in 1, 2:
             if n == 2 and call in ("cuMemAddressReserve", "cuMemSetAccess"):
                 continue
-            at = made.get(call, 0) + n
+            at = BIRTH.get(call, 0) + n
             importer = Puppet(f"SIM_FAIL={call}:{at}:304:1")
             before = importer.books()
             expect(importer.say("open", handle), want, f"{call} {n}")
@@ -807,20 +808,21 @@ def importer_killed_inside():
     exporter = Puppet("VMMSHIM_CHUNK_SIZE=2M")
     exporter.do("free", exporter.share(30 * MiB)[0])
     before = exporter.books()
-    for call in ("cuMemImportFromShareableHandle:1",
-                 "cuMemImportFromShareableHandle:9",
-                 "cuMemAddressReserve:1", "cuMemMap:1", "cuMemMap:2",
-                 "cuMemSetAccess:1", "cuMemUnmap:1", "cuMemRelease:1",
-                 "cuMemAddressFree:1"):
-        importer = Puppet(f"SIM_FAIL={call}:kill")
+    for call, n in (("cuMemImportFromShareableHandle", 1),
+                    ("cuMemImportFromShareableHandle", 9),
+                    ("cuMemAddressReserve", 1), ("cuMemMap", 1),
+                    ("cuMemMap", 2), ("cuMemSetAccess", 1), ("cuMemUnmap", 1),
+                    ("cuMemRelease", 1), ("cuMemAddressFree", 1)):
+        at = BIRTH.get(call, 0) + n
+        importer = Puppet(f"SIM_FAIL={call}:{at}:kill")
         p, handle = exporter.share(30 * MiB, 6)
         is_dead, line = dies(importer, "open", handle)
         if not is_dead:
             is_dead, line = dies(importer, "close", line.split()[-1])
-        true(is_dead, f"{call} was not reached: {line}")
+        true(is_dead, f"{call} {n} was not reached: {line}")
         other = Puppet()
         q = other.do("open", handle)
-        expect(other.say("check", q, 30 * MiB, 6), "ok", call)
+        expect(other.say("check", q, 30 * MiB, 6), "ok", f"{call} {n}")
         other.do("close", q)
         other.end()
         exporter.do("free", p)
@@ -1126,7 +1128,8 @@ def idle_memory_goes_to_a_neighbour():
         p = one.do("alloc", 600 * MiB)
         true(int(two.do("info").split()[0]) <= 424 * MiB, "not shared")
         one.do("free", p)
-        expect(one.do("info").split()[0], str(1024 * MiB), "idle is free")
+        # but for what the other prepared when its context was born
+        true(int(one.do("info").split()[0]) >= 1016 * MiB, "idle is free")
         parts = []
         end = time.monotonic() + 10 * SLOW
         while len(parts) < 40 and time.monotonic() < end:
