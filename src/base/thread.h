@@ -10,10 +10,31 @@
 #ifndef VS_BASE_THREAD_H
 #define VS_BASE_THREAD_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
 
 #include "base/api.h"
+
+/*
+ * A mutex whose holder is quick: who waits spins for a while before it sleeps
+ * (where the C library has that).
+ */
+#ifdef PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP
+#define VS_SPINNING_MUTEX PTHREAD_ADAPTIVE_MUTEX_INITIALIZER_NP
+#else
+#define VS_SPINNING_MUTEX PTHREAD_MUTEX_INITIALIZER
+#endif
+
+/* Tells the processor that this thread spins. */
+static inline void vs_relax_cpu(void)
+{
+#if defined(__x86_64__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
 
 struct vs_thread {
 	struct vs_thread *next; /* all ever made; constant once published */

@@ -110,6 +110,12 @@ void vs_fence_keep(struct vs_fence *f);
  */
 bool vs_fence_cover(struct vs_fence *f, uint64_t tag);
 /*
+ * Has a marker cover the tag and looks at those in flight; returns whether
+ * memory with the tag may be handed out. Of many threads that want this at once
+ * one does it, and the others go by what it saw.
+ */
+bool vs_fence_settle(struct vs_fence *f, uint64_t tag);
+/*
  * Looks at the markers in flight, oldest first, up to the first that is not
  * complete. Returns whether `complete` moved. May run under the pool's lock.
  */

@@ -182,7 +182,7 @@ static struct vs_pool *make_pool(CUdevice device)
 		return NULL;
 	}
 	pthread_mutex_init(&pool->grow, NULL);
-	pthread_mutex_init(&pool->lock, NULL);
+	pool->lock = (pthread_mutex_t)VS_SPINNING_MUTEX;
 	TAILQ_INIT(&pool->pending);
 	TAILQ_INIT(&pool->dead);
 	TAILQ_INIT(&pool->spent);

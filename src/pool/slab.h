@@ -25,7 +25,7 @@
 
 #define VS_N_CLASSES 40
 #define VS_SLAB_PAGE ((size_t)64 << 10) /* slabs are multiples of this */
-#define VS_BATCH 64			/* objects in a batch at most */
+#define VS_BATCH 254			/* objects in a batch at most: a page */
 
 /*
  * What the program holds: serial << 21 | size asked for; 0: not live. One

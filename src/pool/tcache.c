@@ -212,8 +212,7 @@ static bool turn_round(struct vs_tcache *tc, struct vs_bin *bin, unsigned class)
 	if (!is_done) {
 		if (bin->freed->n < limit && bin->freed->n <= bin->cap / 2)
 			return false; /* too few to be worth a marker */
-		vs_fence_cover(f, bin->freed->tag);
-		vs_fence_poll(f);
+		vs_fence_settle(f, bin->freed->tag);
 		is_done = take_done(tc, bin);
 	}
 	if (is_done)
