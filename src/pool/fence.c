@@ -240,22 +240,49 @@ static inline bool may_poll(struct vs_fence *f)
 	       !atomic_load_explicit(&f->is_broken, memory_order_relaxed);
 }
 
+/*
+ * How many of the oldest markers are complete. What is complete covers what is
+ * older, so the steps grow (to the next that is kept at most: it is not
+ * covered), and shrink again before what is not. f->lock held.
+ */
+static unsigned count_done(struct vs_fence *f)
+{
+	unsigned n = f->tail - f->head, n_done = 0, step = 1;
+
+	while (n_done < n) {
+		unsigned i = n_done;
+
+		while (i + 1 < n && i + 1 < n_done + step &&
+		       !f->ring[(f->head + i) % VS_MARKERS].is_kept)
+			i++;
+		vs_stat_add(f->stats, polls, 1);
+		if (marker_is_done(f, &f->ring[(f->head + i) % VS_MARKERS])) {
+			n_done = i + 1;
+			step *= 2;
+		} else if (i == n_done) {
+			break;
+		} else {
+			n = i;
+			step = 1;
+		}
+	}
+	return n_done;
+}
+
 /* f->lock held, capture mode relaxed. Returns whether `complete` moved. */
 static bool poll_markers(struct vs_fence *f)
 {
-	bool is_moved = false;
+	unsigned n = count_done(f);
 
-	while (f->head != f->tail) {
+	for (unsigned i = 0; i < n; i++) {
 		struct vs_marker *m = &f->ring[f->head % VS_MARKERS];
 
-		vs_stat_add(f->stats, polls, 1);
-		if (!marker_is_done(f, m))
-			break;
-		completed(f, m->epoch);
+		keep_events(f, m->events);
+		if (i == n - 1)
+			completed(f, m->epoch);
 		f->head++;
-		is_moved = true;
 	}
-	return is_moved;
+	return n > 0;
 }
 
 bool vs_fence_poll(struct vs_fence *f)
@@ -314,7 +341,9 @@ bool vs_fence_settle(struct vs_fence *f, uint64_t tag)
 	if (lock_unless_done(f, tag)) {
 		if (may_record)
 			cover(f, tag);
-		if (f->has_context_events && !vs_fence_is_done(f, tag))
+		/* in policy ordered it is done by now, but not complete */
+		if (f->has_context_events &&
+		    (f->is_ordered || !vs_fence_is_done(f, tag)))
 			poll_markers(f);
 		pthread_mutex_unlock(&f->lock);
 	}

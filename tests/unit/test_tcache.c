@@ -132,29 +132,6 @@ static void test_one_marker_for_many(void **state)
 	assert_int_equal(fake.records, records + 1);
 }
 
-static void test_settled_by_one(void **state)
-{
-	struct vs_pool *pool;
-	unsigned long records;
-	uint64_t tag;
-
-	(void)state;
-	warm_up();
-	pool = vs_pool_of(0);
-	tag = vs_fence_tag(&pool->fence);
-	records = fake.records;
-	fake.lag_ns = (uint64_t)1 << 40;
-	assert_false(vs_fence_settle(&pool->fence, tag));
-	assert_false(vs_fence_settle(&pool->fence, tag));
-	assert_int_equal(fake.records, records + 1);
-	tag = vs_fence_tag(&pool->fence);
-	fake.lag_ns = 0;
-	fake.now += (uint64_t)1 << 41;
-	assert_true(vs_fence_settle(&pool->fence, tag));
-	assert_true(vs_fence_settle(&pool->fence, tag));
-	assert_int_equal(fake.records, records + 2);
-}
-
 static void test_markers_a_pair(void **state)
 {
 	unsigned long records;
@@ -174,7 +151,6 @@ int main(void)
 				       fresh),
 		cmocka_unit_test_setup(test_not_before_it_is_complete, fresh),
 		cmocka_unit_test_setup(test_one_marker_for_many, fresh),
-		cmocka_unit_test_setup(test_settled_by_one, fresh),
 		cmocka_unit_test_setup(test_markers_a_pair, fresh),
 	};
 
