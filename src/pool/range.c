@@ -15,6 +15,11 @@
 #define THRIFT_PATIENCE (100 * MS)
 /* How often a hit looks at the markers at most. */
 #define GLANCE_NS ((uint64_t)100000)
+/*
+ * How long between two markers that are recorded without need, at least, while
+ * the program is fast (pool/turnover): it would have one for every free.
+ */
+#define MARK_NS ((uint64_t)100000)
 /* How long a wait may take when the alternative is out of memory. */
 #define NEED_PATIENCE (30000 * MS)
 /* Ranges below this are kept apart, in chunks of their own size. */
@@ -64,8 +69,9 @@ static void show_pending(struct vs_pool *pool)
 	vs_stat_set(&pool->stats, pending, pool->pending_bytes);
 }
 
-void vs_range_harvest(struct vs_pool *pool)
+bool vs_range_harvest(struct vs_pool *pool)
 {
+	bool is_any = false;
 	struct vs_range *r;
 
 	while ((r = TAILQ_FIRST(&pool->pending)) &&
@@ -73,19 +79,34 @@ void vs_range_harvest(struct vs_pool *pool)
 		TAILQ_REMOVE(&pool->pending, r, link);
 		pool->pending_bytes -= r->span;
 		vs_heap_give(pool, &pool->heap[kind_of(r->span)], r);
+		is_any = true;
 	}
 	show_pending(pool);
+	return is_any;
 }
 
-/* Ends the epoch if anything was freed in it. */
-static void mark(struct vs_pool *pool)
+/* The tag of what was freed last; 0 if nothing is pending. */
+static uint64_t newest_tag(struct vs_pool *pool)
 {
-	if (pool->unmarked_bytes == 0)
-		return;
-	if (vs_fence_record(&pool->fence))
+	struct vs_range *r = TAILQ_LAST(&pool->pending, vs_range_list);
+
+	return r ? r->tag : 0;
+}
+
+/* A marker covers all that is pending, or could not be recorded. */
+static void marked(struct vs_pool *pool, bool is_covered)
+{
+	if (is_covered)
 		pool->unmarked_bytes = 0;
 	else if (vs_capture_count() > 0)
 		vs_stat_add(&pool->stats, deferred, 1);
+}
+
+/* Sees to it that a marker covers all that is pending. */
+static void mark(struct vs_pool *pool)
+{
+	if (pool->unmarked_bytes > 0)
+		marked(pool, vs_fence_cover(&pool->fence, newest_tag(pool)));
 }
 
 /*
@@ -109,6 +130,17 @@ static void glance(struct vs_pool *pool)
 	vs_fence_poll(f);
 }
 
+/* Whether something pending is idle now, once all of it has a marker. */
+static bool look_again(struct vs_pool *pool)
+{
+	uint64_t tag = newest_tag(pool);
+
+	vs_fence_settle(&pool->fence, tag);
+	if (pool->unmarked_bytes > 0)
+		marked(pool, tag < vs_fence_tag(&pool->fence));
+	return vs_range_harvest(pool);
+}
+
 /* A fit among what is idle, or becomes so by looking at the markers. Lock. */
 static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 			     uint64_t span)
@@ -119,13 +151,8 @@ static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 	glance(pool);
 	vs_range_harvest(pool);
 	r = vs_heap_take(pool, h, span);
-	if (r || TAILQ_EMPTY(&pool->pending))
+	if (r || TAILQ_EMPTY(&pool->pending) || !look_again(pool))
 		return r;
-	mark(pool);
-	/* in policy ordered the marker alone was enough */
-	if (!vs_fence_poll(&pool->fence) && !pool->fence.is_ordered)
-		return NULL;
-	vs_range_harvest(pool);
 	return vs_heap_take(pool, h, span);
 }
 
@@ -389,9 +416,25 @@ void vs_range_end_life(struct vs_pool *pool, struct vs_range *r)
 	vs_stat_bump(pool, live_blocks, -1);
 }
 
+/* Several markers in flight, so that a wait is for little work only. */
+static void mark_sometimes(struct vs_pool *pool)
+{
+	uint64_t quantum = vs_stat_get(&pool->stats, live_high) / 64;
+
+	if (pool->unmarked_bytes <= quantum || quantum <= VS_SMALL_MAX)
+		return;
+	if (pool->turnover.is_fast) {
+		uint64_t now = vs_vmm_clock();
+
+		if (now - pool->marked < MARK_NS)
+			return;
+		pool->marked = now;
+	}
+	mark(pool);
+}
+
 CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
 {
-	uint64_t quantum;
 	struct vs_range *r;
 
 	pthread_mutex_lock(&pool->lock);
@@ -412,10 +455,7 @@ CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
 		pool->unmarked_bytes += r->span;
 		show_pending(pool);
 	}
-	/* several markers in flight, so that a wait is for little work only */
-	quantum = vs_stat_get(&pool->stats, live_high) / 64;
-	if (pool->unmarked_bytes > quantum && quantum > VS_SMALL_MAX)
-		mark(pool);
+	mark_sometimes(pool);
 	pthread_mutex_unlock(&pool->lock);
 	return CUDA_SUCCESS;
 }

@@ -28,8 +28,8 @@ void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
 		       struct vs_ctx *ctx, size_t size);
 /* A live range leaves the program's hands. Lock. */
 void vs_range_end_life(struct vs_pool *pool, struct vs_range *r);
-/* Pending ranges whose tag is done become idle. Lock. */
-void vs_range_harvest(struct vs_pool *pool);
+/* Pending ranges whose tag is done become idle; whether any did. Lock. */
+bool vs_range_harvest(struct vs_pool *pool);
 /*
  * Takes back the live ranges of a dying, idle context. Takes the lock.
  */
