@@ -9,7 +9,7 @@
 #include "pool/pool.h"
 
 /* Bytes that a bin's batch may hold, and serials taken at a time. */
-#define BIN_BYTES ((size_t)8 << 20)
+#define BIN_BYTES ((size_t)16 << 20)
 #define SERIALS 4096
 
 static _Atomic uint64_t next_serial = 1;

@@ -2,6 +2,7 @@
 #include "pool/turnover.h"
 
 #include "pool/state.h"
+#include "pool/tcache.h"
 
 #define WINDOW_NS ((uint64_t)5000000)
 /*
@@ -12,11 +13,30 @@
 #define FAST_PER_S 500
 /* The extra at most: a part of the device that no neighbour feels, and ... */
 #define DEVICE_SHARE 64
-/* ... so many times what was live at most. */
-#define TIMES_LIVE 2
+/* ... so many times what was live at most, or so much if that is more. */
+#define TIMES_LIVE 3
+#define SMALL_LIVE (4 * VS_FLOOR)
+
+/* Small objects: bytes ever handed out; and of slabs that are not live. */
+static uint64_t small_handed(struct vs_pool *pool, uint64_t *slack_out)
+{
+	uint64_t handed = 0, taken_back = vs_stat_get(pool, odd_free_spans) +
+					  vs_stat_get(pool, lost_spans);
+
+	for (struct vs_tcache *tc = vs_tcache_first(pool); tc;
+	     tc = tc->next_made) {
+		handed += vs_stat_get(tc, alloc_spans);
+		taken_back += vs_stat_get(tc, free_spans);
+	}
+	*slack_out = pool->slab_bytes - (handed - taken_back);
+	/* other threads allocate and free meanwhile */
+	if (*slack_out > pool->slab_bytes)
+		*slack_out = 0;
+	return handed;
+}
 
 /* What the program waited for memory is not its own pace. */
-static void look(struct vs_pool *pool, struct vs_turnover *t)
+static void look(struct vs_pool *pool, struct vs_turnover *t, uint64_t handed)
 {
 	uint64_t now = vs_vmm_clock();
 	uint64_t waited = vs_stat_get(&pool->stats, wait_ns);
@@ -25,22 +45,25 @@ static void look(struct vs_pool *pool, struct vs_turnover *t)
 
 	if (elapsed < WINDOW_NS + paused)
 		return;
-	t->is_fast = (t->handed - t->handed_before) / FAST_PER_S >
+	t->is_fast = (handed - t->handed_before) / FAST_PER_S >
 		     high / 1000 * ((elapsed - paused) / 1000) / 1000;
 	t->began = now;
 	t->waited = waited;
-	t->handed_before = t->handed;
+	t->handed_before = handed;
 }
 
 uint64_t vs_turnover_extra(struct vs_pool *pool)
 {
 	struct vs_turnover *t = &pool->turnover;
 	uint64_t most = vs_stat_get(&pool->stats, live_high) * TIMES_LIVE;
-	uint64_t extra = 2 * pool->pending_bytes;
+	uint64_t slack, handed = t->handed + small_handed(pool, &slack);
+	uint64_t extra = TIMES_LIVE * (pool->pending_bytes + slack);
 
-	look(pool, t);
+	look(pool, t, handed);
 	if (!t->is_fast)
 		return 0;
+	if (most < SMALL_LIVE)
+		most = SMALL_LIVE;
 	if (most > pool->dev.total / DEVICE_SHARE)
 		most = pool->dev.total / DEVICE_SHARE;
 	return extra < most ? extra : most;

@@ -17,10 +17,10 @@
 struct vs_pool;
 
 struct vs_turnover {
-	uint64_t handed;	/* bytes of ranges handed out, ever */
+	uint64_t handed; /* bytes of ranges handed out, slabs too, ever */
 	uint64_t began, waited; /* the window: clock, ns waited before */
-	uint64_t handed_before;
-	bool is_fast; /* in the last whole window */
+	uint64_t handed_before; /* those, and small objects */
+	bool is_fast;		/* in the last whole window */
 };
 
 /* Bytes that may be held beyond what is due otherwise, for what is pending. */
