@@ -12,6 +12,9 @@
 
 enum { MAX_CONTEXTS = 256 };
 
+/* How often markers are looked at where nothing yet depends on it, at most. */
+#define GLANCE_NS ((uint64_t)100000)
+
 /*
  * A marker and a look at it take the holder of the lock less than 1 us on an
  * H200; to sleep and be woken takes longer than these many turns.
@@ -236,7 +239,9 @@ static bool marker_is_done(struct vs_fence *f, struct vs_marker *m)
 /* There is something to look at. */
 static inline bool may_poll(struct vs_fence *f)
 {
-	return f->has_context_events && f->head != f->tail &&
+	return f->has_context_events &&
+	       atomic_load_explicit(&f->head, memory_order_relaxed) !=
+		       atomic_load_explicit(&f->tail, memory_order_relaxed) &&
 	       !atomic_load_explicit(&f->is_broken, memory_order_relaxed);
 }
 
@@ -303,9 +308,17 @@ bool vs_fence_poll(struct vs_fence *f)
 void vs_fence_glance(struct vs_fence *f)
 {
 	CUstreamCaptureMode saved;
+	uint64_t now;
 
-	if (!may_poll(f) || pthread_mutex_trylock(&f->lock) != 0)
+	/* in policy ordered nothing that is reused waits for the host */
+	if (f->is_ordered || !may_poll(f))
 		return;
+	now = vs_vmm_clock();
+	if (now - atomic_load_explicit(&f->looked, memory_order_relaxed) <
+		    GLANCE_NS ||
+	    pthread_mutex_trylock(&f->lock) != 0)
+		return;
+	atomic_store_explicit(&f->looked, now, memory_order_relaxed);
 	vs_vmm_relax(&saved);
 	poll_markers(f);
 	vs_vmm_unrelax(saved);

@@ -65,8 +65,9 @@ struct vs_fence {
 	struct vs_marker ring[VS_MARKERS];
 	/* oldest, next free; tail - head in flight; written under lock */
 	_Atomic unsigned head, tail;
-	struct vs_event *spare; /* events to use again */
-	_Atomic uint64_t slow;	/* a wait for this epoch ran out of time */
+	struct vs_event *spare;	 /* events to use again */
+	_Atomic uint64_t looked; /* by vs_fence_glance(), last; clock */
+	_Atomic uint64_t slow;	 /* a wait for this epoch ran out of time */
 	_Atomic uint64_t slow_patience; /* this much, ns */
 	_Atomic uint64_t *reach; /* devices whose contexts reach the memory */
 	pthread_mutex_t barrier; /* one at a time; before all other locks */
@@ -120,7 +121,10 @@ bool vs_fence_settle(struct vs_fence *f, uint64_t tag);
  * complete. Returns whether `complete` moved. May run under the pool's lock.
  */
 bool vs_fence_poll(struct vs_fence *f);
-/* The same, but nothing while another thread does it or records. */
+/*
+ * The same, now and then: nothing if that was just done, or while another
+ * thread does it or records.
+ */
 void vs_fence_glance(struct vs_fence *f);
 /*
  * Waits until the oldest marker in flight is done, at most `patience_ns`

@@ -13,8 +13,6 @@
 #define MS ((uint64_t)1000000)
 /* How long a wait that only saves memory may take; Note [Patience]. */
 #define THRIFT_PATIENCE (100 * MS)
-/* How often a hit looks at the markers at most. */
-#define GLANCE_NS ((uint64_t)100000)
 /*
  * How long between two markers that are recorded without need, at least, while
  * the program is fast (pool/turnover): it would have one for every free.
@@ -109,27 +107,6 @@ static void mark(struct vs_pool *pool)
 		marked(pool, vs_fence_cover(&pool->fence, newest_tag(pool)));
 }
 
-/*
- * Looks at the markers now and then even while something fits: what is idle
- * again in time lies in larger pieces, and a better fit is found (HACKING.md).
- */
-static void glance(struct vs_pool *pool)
-{
-	struct vs_fence *f = &pool->fence;
-	uint64_t now;
-
-	/* in policy ordered nothing that is reused waits for a marker */
-	if (TAILQ_EMPTY(&pool->pending) || f->is_ordered ||
-	    atomic_load_explicit(&f->head, memory_order_relaxed) ==
-		    atomic_load_explicit(&f->tail, memory_order_relaxed))
-		return;
-	now = vs_vmm_clock();
-	if (now - pool->looked < GLANCE_NS)
-		return;
-	pool->looked = now;
-	vs_fence_poll(f);
-}
-
 /* Whether something pending is idle now, once all of it has a marker. */
 static bool look_again(struct vs_pool *pool)
 {
@@ -148,8 +125,14 @@ static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 	struct vs_heap *h = &pool->heap[kind];
 	struct vs_range *r;
 
-	glance(pool);
-	vs_range_harvest(pool);
+	/*
+	 * Even while something fits: what is idle again in time lies in larger
+	 * pieces, and a better fit is found (HACKING.md).
+	 */
+	if (!TAILQ_EMPTY(&pool->pending)) {
+		vs_fence_glance(&pool->fence);
+		vs_range_harvest(pool);
+	}
 	r = vs_heap_take(pool, h, span);
 	if (r || TAILQ_EMPTY(&pool->pending) || !look_again(pool))
 		return r;

@@ -94,6 +94,8 @@ unsigned vs_slab_refill(struct vs_pool *pool, struct vs_slabs *s,
 	struct vs_batch *done = s->class[class].pending;
 	struct vs_slab *slab;
 
+	if (done && !vs_fence_is_done(&pool->fence, done->tag))
+		vs_fence_glance(&pool->fence);
 	if (done && vs_fence_is_done(&pool->fence, done->tag)) {
 		s->class[class].pending = done->next;
 		if (!done->next)
