@@ -159,7 +159,7 @@ static bool should_wait(struct vs_pool *pool)
 	uint64_t limit = pool->pending_limit;
 
 	if (limit == 0)
-		limit = vs_stat_get(&pool->stats, live_high) / 10;
+		limit = vs_stat_get(&pool->stats, live_high) / 16;
 	return pool->pending_bytes > limit;
 }
 
