@@ -69,7 +69,6 @@ static void enter(struct vs_pool *pool, struct vs_chunk *c,
 
 	c->place = place;
 	c->idle_since = pool->now;
-	RB_INSERT(vs_chunk_size_tree, &cs->free, c);
 	cs->idle_bytes += c->size;
 	if (place == VS_CHUNK_IDLE) {
 		TAILQ_INSERT_TAIL(&cs->idle, c, link);
@@ -79,13 +78,13 @@ static void enter(struct vs_pool *pool, struct vs_chunk *c,
 	}
 }
 
-void vs_chunk_hold(struct vs_pool *pool, struct vs_chunk *c)
+/* Leaves its list; the tree by size is told later. */
+static void leave(struct vs_pool *pool, struct vs_chunk *c)
 {
 	struct vs_chunks *cs = &pool->chunks;
 
 	if (c->place == VS_CHUNK_NOWHERE)
 		return;
-	RB_REMOVE(vs_chunk_size_tree, &cs->free, c);
 	cs->idle_bytes -= c->size;
 	if (c->place == VS_CHUNK_IDLE) {
 		TAILQ_REMOVE(&cs->idle, c, link);
@@ -94,6 +93,19 @@ void vs_chunk_hold(struct vs_pool *pool, struct vs_chunk *c)
 		cs->cached_bytes -= c->size;
 	}
 	c->place = VS_CHUNK_NOWHERE;
+}
+
+static void leave_size(struct vs_pool *pool, struct vs_chunk *c)
+{
+	if (c->is_by_size)
+		RB_REMOVE(vs_chunk_size_tree, &pool->chunks.free, c);
+	c->is_by_size = false;
+}
+
+void vs_chunk_hold(struct vs_pool *pool, struct vs_chunk *c)
+{
+	leave(pool, c);
+	leave_size(pool, c);
 }
 
 static void make_stale(struct vs_pool *pool, struct vs_chunk *c)
@@ -108,7 +120,7 @@ static void make_stale(struct vs_pool *pool, struct vs_chunk *c)
 void vs_chunk_use(struct vs_pool *pool, struct vs_chunk *c, uint64_t n)
 {
 	if (c->used == 0) {
-		vs_chunk_hold(pool, c);
+		leave(pool, c);
 		vs_stat_set(&pool->stats, idle, pool->chunks.idle_bytes);
 	}
 	c->used += n;
@@ -185,6 +197,7 @@ void vs_chunk_died(struct vs_pool *pool, struct vs_chunk *c)
 	if (c->is_stale)
 		*link = c->next_stale;
 	leave_ends(pool, c);
+	leave_size(pool, c);
 	pool->chunks.held -= c->size;
 	pool->chunks.count--;
 	vs_stat_add(&pool->stats, chunks_released, 1);
@@ -217,6 +230,17 @@ static void find_ends(struct vs_pool *pool, struct vs_chunk *c)
 	}
 }
 
+static void find_size(struct vs_pool *pool, struct vs_chunk *c)
+{
+	bool is_free = c->place != VS_CHUNK_NOWHERE;
+
+	if (is_free && !c->is_by_size)
+		RB_INSERT(vs_chunk_size_tree, &pool->chunks.free, c);
+	else if (!is_free)
+		leave_size(pool, c);
+	c->is_by_size = is_free;
+}
+
 void vs_chunks_refresh(struct vs_pool *pool)
 {
 	struct vs_chunk *c;
@@ -225,6 +249,7 @@ void vs_chunks_refresh(struct vs_pool *pool)
 		pool->chunks.stale = c->next_stale;
 		c->is_stale = false;
 		find_ends(pool, c);
+		find_size(pool, c);
 	}
 }
 
@@ -232,6 +257,7 @@ struct vs_chunk *vs_chunk_free_from(struct vs_pool *pool, uint64_t size)
 {
 	struct vs_chunk wanted = {.size = size};
 
+	vs_chunks_refresh(pool);
 	return RB_NFIND(vs_chunk_size_tree, &pool->chunks.free, &wanted);
 }
 
@@ -242,6 +268,7 @@ struct vs_chunk *vs_chunk_free_next(struct vs_chunk *c)
 
 struct vs_chunk *vs_chunk_free_last(struct vs_pool *pool)
 {
+	vs_chunks_refresh(pool);
 	return RB_MAX(vs_chunk_size_tree, &pool->chunks.free);
 }
 

@@ -38,10 +38,12 @@ struct vs_chunk {
 	enum vs_chunk_place place;
 	struct vs_chunk *next_stale;
 	uint64_t idle_tag; /* the work of this epoch may still touch it */
-	bool is_stale;	   /* head and tail are out of date */
+	/* head, tail and the tree by size are out of date */
+	bool is_stale;
+	bool is_by_size; /* in that tree */
 
-	TAILQ_ENTRY(vs_chunk) link;	     /* in idle or cached */
-	RB_ENTRY(vs_chunk) by_size;	     /* while in one of them */
+	TAILQ_ENTRY(vs_chunk) link; /* in idle or cached */
+	RB_ENTRY(vs_chunk) by_size;
 	RB_ENTRY(vs_chunk) by_head, by_tail; /* while head, tail are not 0 */
 	CUmemGenericAllocationHandle handle; /* 0: yet to be created */
 	uint64_t serial;		     /* in the order of their making */
@@ -66,7 +68,7 @@ struct vs_chunks {
 	struct vs_spot *spots;		/* by granule of the arena */
 	struct vs_chunk_list idle;	/* mapped, longest idle first */
 	struct vs_chunk_list cached;	/* mapped nowhere, longest first */
-	struct vs_chunk_size_tree free; /* those of both lists */
+	struct vs_chunk_size_tree free; /* those of both lists, but stale */
 	struct vs_chunk_head_tree heads;
 	struct vs_chunk_tail_tree tails;
 	struct vs_chunk *stale;
@@ -109,7 +111,7 @@ struct vs_chunk *vs_chunk_free_next(struct vs_chunk *c);
 struct vs_chunk *vs_chunk_free_last(struct vs_pool *pool);
 struct vs_chunk *vs_chunk_free_prev(struct vs_chunk *c);
 
-/* Brings heads and tails up to date, of which the following tell. Lock. */
+/* Brings up to date what is sorted, of which the following tell. Lock. */
 void vs_chunks_refresh(struct vs_pool *pool);
 struct vs_chunk *vs_chunk_head_from(struct vs_pool *pool, uint64_t size);
 struct vs_chunk *vs_chunk_head_next(struct vs_chunk *c);
