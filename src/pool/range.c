@@ -151,8 +151,8 @@ static struct vs_range *take_locked(struct vs_pool *pool,
 }
 
 /*
- * Pending memory is worth a wait when much of the memory is in it: a tenth
- * part (the traces of HACKING.md), or more than the knob allows.
+ * Pending memory is worth a wait when much of the memory is in it: a
+ * sixteenth part (the traces of HACKING.md), or more than the knob allows.
  */
 static bool should_wait(struct vs_pool *pool)
 {
