@@ -13,7 +13,7 @@
 enum { MAX_CONTEXTS = 256 };
 
 /* How often markers are looked at where nothing yet depends on it, at most. */
-#define GLANCE_NS ((uint64_t)100000)
+#define GLANCE_NS ((uint64_t)200000)
 
 /*
  * A marker and a look at it take the holder of the lock less than 1 us on an
