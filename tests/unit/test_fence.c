@@ -3,18 +3,7 @@
  * The markers (pool/fence) on the counting driver: how many are asked to see
  * many complete, and which may not be passed over.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "base/knob.h"
-#include "base/log.h"
-#include "base/thread.h"
-#include "fake.h"
-#include "pool/pool.h"
+#include "fake_test.h"
 #include "pool/state.h"
 
 enum { MANY = 64 };
@@ -27,10 +16,7 @@ static int fresh(void **state)
 	CUdeviceptr p;
 
 	(void)state;
-	vs_pool_forked();
-	vs_thread_forked();
-	vs_log_level = VS_LOG_NONE;
-	fake_install((uint64_t)16 << 30);
+	fresh_driver((uint64_t)16 << 30);
 	assert_int_equal(vs_pool_alloc(512, &p), CUDA_SUCCESS);
 	fence = &vs_pool_of(0)->fence;
 	return 0;
@@ -129,6 +115,5 @@ int main(void)
 		cmocka_unit_test_setup(test_settled_by_one, fresh),
 	};
 
-	vs_knob_init();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

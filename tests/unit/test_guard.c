@@ -3,19 +3,8 @@
  * Knob GUARD on the counting driver: where a block lies, what is unmapped when,
  * what it costs, and that the program gets its memory when guarding fails.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "base/knob.h"
-#include "base/log.h"
-#include "base/thread.h"
-#include "fake.h"
+#include "fake_test.h"
 #include "pool/fence.h"
-#include "pool/pool.h"
 #include "pool/share.h"
 
 #define KiB ((size_t)1 << 10)
@@ -26,41 +15,11 @@
 static int fresh(void **state)
 {
 	(void)state;
-	vs_pool_forked();
-	vs_thread_forked();
-	vs_log_level = VS_LOG_NONE;
-	fake_install(8 * GiB);
+	fresh_driver(8 * GiB);
 	vs_knobs.release_threshold.value = GiB;
 	vs_knobs.decay_ms = 3000;
-	vs_knobs.memory_limit.value = 0;
-	vs_knobs.chunk_size.value = 0;
-	vs_knobs.mode = VS_MODE_POOL;
-	vs_knobs.contiguous = false;
-	vs_knobs.reuse = VS_REUSE_COMPLETE;
 	vs_knobs.guard = true;
 	return 0;
-}
-
-static const struct vs_stats *stats(void)
-{
-	CUdevice device;
-
-	vs_pool_refresh(0);
-	return vs_pool_stats(0, &device);
-}
-
-static CUdeviceptr take(size_t size)
-{
-	CUdeviceptr p = 0;
-
-	assert_int_equal(vs_pool_alloc(size, &p), CUDA_SUCCESS);
-	assert_int_equal(p % 512, 0);
-	return p;
-}
-
-static void give(CUdeviceptr p)
-{
-	assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
 }
 
 static const size_t sizes[] = {1,	512,	 513,		4000,	 MiB,

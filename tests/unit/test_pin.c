@@ -4,19 +4,8 @@
  * after its free it is never handed out again, and its chunks go back to the
  * driver, not before the work that may touch them is done.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "base/knob.h"
-#include "base/log.h"
-#include "base/thread.h"
-#include "fake.h"
+#include "fake_test.h"
 #include "pool/fence.h"
-#include "pool/pool.h"
 
 #define KiB ((size_t)1 << 10)
 #define MiB ((size_t)1 << 20)
@@ -27,39 +16,10 @@ enum { MANY = 64 };
 static int fresh(void **state)
 {
 	(void)state;
-	vs_pool_forked();
-	vs_thread_forked();
-	vs_log_level = VS_LOG_NONE;
-	fake_install((uint64_t)1 << 30);
+	fresh_driver((uint64_t)1 << 30);
 	vs_knobs.release_threshold.value = (uint64_t)1 << 30;
 	vs_knobs.decay_ms = 3000;
-	vs_knobs.memory_limit.value = 0;
-	vs_knobs.chunk_size.value = 0;
-	vs_knobs.mode = VS_MODE_POOL;
-	vs_knobs.contiguous = false;
-	vs_knobs.reuse = VS_REUSE_COMPLETE;
 	return 0;
-}
-
-static const struct vs_stats *stats(void)
-{
-	CUdevice device;
-
-	vs_pool_refresh(0);
-	return vs_pool_stats(0, &device);
-}
-
-static CUdeviceptr take(size_t size)
-{
-	CUdeviceptr p = 0;
-
-	assert_int_equal(vs_pool_alloc(size, &p), CUDA_SUCCESS);
-	return p;
-}
-
-static void give(CUdeviceptr p)
-{
-	assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
 }
 
 static uint64_t handle_at(CUdeviceptr p)

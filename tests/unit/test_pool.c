@@ -3,19 +3,8 @@
  * The pool on the counting driver (fake.h): what is handed out, when it is
  * used again, when it goes back, and what happens when the driver refuses.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "base/knob.h"
-#include "base/log.h"
-#include "base/thread.h"
-#include "fake.h"
+#include "fake_test.h"
 #include "pool/fence.h"
-#include "pool/pool.h"
 
 #define KiB ((size_t)1 << 10)
 #define MiB ((size_t)1 << 20)
@@ -25,40 +14,10 @@
 static int fresh(void **state)
 {
 	(void)state;
-	vs_pool_forked();
-	vs_thread_forked();
-	vs_log_level = VS_LOG_NONE;
-	fake_install((uint64_t)1 << 30);
+	fresh_driver((uint64_t)1 << 30);
 	vs_knobs.release_threshold.value = 64 * MiB;
 	vs_knobs.decay_ms = 3000;
-	vs_knobs.memory_limit.value = 0;
-	vs_knobs.mode = VS_MODE_POOL;
-	vs_knobs.contiguous = false;
-	vs_knobs.reuse = VS_REUSE_COMPLETE;
 	return 0;
-}
-
-static const struct vs_stats *stats(void)
-{
-	CUdevice device;
-
-	assert_int_equal(vs_pool_count(), 1);
-	vs_pool_refresh(0);
-	return vs_pool_stats(0, &device);
-}
-
-static CUdeviceptr take(size_t size)
-{
-	CUdeviceptr p = 0;
-
-	assert_int_equal(vs_pool_alloc(size, &p), CUDA_SUCCESS);
-	assert_int_equal(p % 512, 0);
-	return p;
-}
-
-static void give(CUdeviceptr p)
-{
-	assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
 }
 
 static void test_what_cannot_succeed_is_passed_on(void **state)

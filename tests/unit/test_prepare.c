@@ -5,19 +5,9 @@
  * where ranges are larger than what one of its coarse entries stands for.
  */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
-
-#include "base/knob.h"
-#include "base/log.h"
-#include "base/thread.h"
-#include "fake.h"
-#include "pool/pool.h"
+#include "fake_test.h"
 
 #define MiB ((size_t)1 << 20)
 #define GiB ((size_t)1 << 30)
@@ -25,39 +15,10 @@
 static int fresh(void **state)
 {
 	(void)state;
-	vs_pool_forked();
-	vs_thread_forked();
-	vs_log_level = VS_LOG_NONE;
-	fake_install(160 * GiB);
+	fresh_driver(160 * GiB);
 	vs_knobs.release_threshold.value = 64 * MiB;
 	vs_knobs.decay_ms = 3000;
-	vs_knobs.memory_limit.value = 0;
-	vs_knobs.mode = VS_MODE_POOL;
-	vs_knobs.contiguous = false;
-	vs_knobs.ipc = VS_IPC_EMULATE;
 	return 0;
-}
-
-static const struct vs_stats *stats(void)
-{
-	CUdevice device;
-
-	assert_int_equal(vs_pool_count(), 1);
-	vs_pool_refresh(0);
-	return vs_pool_stats(0, &device);
-}
-
-static CUdeviceptr take(size_t size)
-{
-	CUdeviceptr p = 0;
-
-	assert_int_equal(vs_pool_alloc(size, &p), CUDA_SUCCESS);
-	return p;
-}
-
-static void give(CUdeviceptr p)
-{
-	assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
 }
 
 /* Driver calls since `from`: creates, maps, accesses, all others. */

@@ -3,18 +3,7 @@
  * The thread caches on the counting driver: whose markers serve a thread that
  * allocates and frees in a loop.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "base/knob.h"
-#include "base/log.h"
-#include "base/thread.h"
-#include "fake.h"
-#include "pool/pool.h"
+#include "fake_test.h"
 #include "pool/state.h"
 #include "pool/tcache.h"
 
@@ -25,31 +14,15 @@ enum { N = 8, PAIRS = 10000 };
 static int fresh(void **state)
 {
 	(void)state;
-	vs_pool_forked();
-	vs_thread_forked();
-	vs_log_level = VS_LOG_NONE;
-	fake_install((uint64_t)16 << 30);
+	fresh_driver((uint64_t)16 << 30);
 	return 0;
-}
-
-static CUdeviceptr take(void)
-{
-	CUdeviceptr p = 0;
-
-	assert_int_equal(vs_pool_alloc(MiB, &p), CUDA_SUCCESS);
-	return p;
-}
-
-static void give(CUdeviceptr p)
-{
-	assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
 }
 
 /* Lets the bin hold N objects at a time. */
 static void warm_up(void)
 {
 	for (int i = 0; i < 100; i++)
-		give(take());
+		give(take(MiB));
 }
 
 /* p are live, nothing is in the thread's bin but what is idle, N fit in. */
@@ -59,7 +32,7 @@ static void take_all(CUdeviceptr p[N])
 
 	vs_tcache_flush(tc->pool, NULL);
 	for (int i = 0; i < N; i++)
-		p[i] = take();
+		p[i] = take(MiB);
 	tc->bin[vs_class_of(MiB)].cap = N;
 }
 
@@ -91,7 +64,7 @@ static void test_marker_of_another_thread_serves(void **state)
 		give(p[i]);
 	records = fake.records;
 	do
-		more[n] = take();
+		more[n] = take(MiB);
 	while (!is_in(more[n], p, N / 2) && ++n < 4 * N);
 	assert_in_range(n, 0, 4 * N - 1);
 	assert_int_equal(fake.records, records);
@@ -113,7 +86,7 @@ static void test_not_before_it_is_complete(void **state)
 	for (int i = N / 2; i < N; i++)
 		give(p[i]);
 	for (int i = 0; i < 4 * N; i++)
-		assert_false(is_in(take(), p, N));
+		assert_false(is_in(take(MiB), p, N));
 }
 
 static void test_one_marker_for_many(void **state)
@@ -140,7 +113,7 @@ static void test_markers_a_pair(void **state)
 	warm_up();
 	records = fake.records;
 	for (int i = 0; i < PAIRS; i++)
-		give(take());
+		give(take(MiB));
 	assert_in_range(fake.records - records, 1, PAIRS / 5);
 }
 
@@ -154,6 +127,5 @@ int main(void)
 		cmocka_unit_test_setup(test_markers_a_pair, fresh),
 	};
 
-	vs_knob_init();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

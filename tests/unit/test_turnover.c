@@ -5,18 +5,7 @@
  * pending and need not wait; the same program at the pace of real work gets
  * none, and holds what it needs.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
-#include "base/knob.h"
-#include "base/log.h"
-#include "base/thread.h"
-#include "fake.h"
-#include "pool/pool.h"
+#include "fake_test.h"
 
 #define MiB ((size_t)1 << 20)
 
@@ -25,10 +14,7 @@ enum { LIVE = 64, WARM = 4000, ROUNDS = 20000 };
 static int fresh(void **state)
 {
 	(void)state;
-	vs_pool_forked();
-	vs_thread_forked();
-	vs_log_level = VS_LOG_NONE;
-	fake_install((uint64_t)139 << 30);
+	fresh_driver((uint64_t)139 << 30);
 	fake.lag_ns = 500000;
 	return 0;
 }
@@ -93,6 +79,5 @@ int main(void)
 		cmocka_unit_test_setup(test_work_gets_none, fresh),
 	};
 
-	vs_knob_init();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

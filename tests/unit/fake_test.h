@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fake_test: what the cmocka tests of the pool on the counting driver share.
+ */
+#ifndef VS_TESTS_FAKE_TEST_H
+#define VS_TESTS_FAKE_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/knob.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "fake.h"
+#include "pool/pool.h"
+
+/* A new driver with so many bytes, no pool yet, knobs at their defaults. */
+static inline void fresh_driver(uint64_t memory)
+{
+	static struct vs_knobs defaults;
+	static bool is_read;
+
+	vs_knob_init();
+	if (!is_read)
+		defaults = vs_knobs;
+	is_read = true;
+	vs_knobs = defaults;
+	vs_pool_forked();
+	vs_thread_forked();
+	vs_log_level = VS_LOG_NONE;
+	fake_install(memory);
+}
+
+/* Of the only pool. */
+static inline const struct vs_stats *stats(void)
+{
+	CUdevice device;
+
+	assert_int_equal(vs_pool_count(), 1);
+	vs_pool_refresh(0);
+	return vs_pool_stats(0, &device);
+}
+
+static inline CUdeviceptr take(size_t size)
+{
+	CUdeviceptr p = 0;
+
+	assert_int_equal(vs_pool_alloc(size, &p), CUDA_SUCCESS);
+	assert_int_equal(p % 512, 0);
+	return p;
+}
+
+static inline void give(CUdeviceptr p)
+{
+	assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
+}
+
+#endif
