@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/slab.h"
 
-#include <string.h>
-
 #include "base/meta.h"
 #include "pool/dead.h"
 #include "pool/pool.h"
@@ -100,8 +98,7 @@ unsigned vs_slab_refill(struct vs_pool *pool, struct vs_slabs *s,
 		s->class[class].pending = done->next;
 		if (!done->next)
 			s->class[class].pending_end = &s->class[class].pending;
-		memcpy(batch->obj, done->obj, done->n * sizeof(done->obj[0]));
-		batch->n = done->n;
+		vs_batch_copy(batch, done);
 		vs_meta_free(done, sizeof(*done));
 		return batch->n;
 	}
@@ -124,8 +121,7 @@ bool vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,
 	copy = vs_meta_alloc(sizeof(*copy));
 	if (!copy)
 		return false;
-	memcpy(copy, batch, sizeof(*copy));
-	copy->next = NULL;
+	vs_batch_copy(copy, batch);
 	*s->class[class].pending_end = copy;
 	s->class[class].pending_end = &copy->next;
 	return true;

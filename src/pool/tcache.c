@@ -90,7 +90,7 @@ static __attribute__((noinline)) bool make_room(struct vs_tcache *tc,
 		return false;
 	if (bin->freed->n < bin->cap)
 		return true;
-	memcpy(&full, bin->freed, sizeof(full));
+	vs_batch_copy(&full, bin->freed);
 	bin->freed->n = bin->n_old = 0;
 	if (bin->cap * 2 <= cap_limit(class))
 		bin->cap *= 2;

@@ -17,9 +17,9 @@
 struct vs_pool;
 
 struct vs_turnover {
-	uint64_t handed; /* bytes of ranges handed out, slabs too, ever */
+	uint64_t handed;	/* bytes of ranges handed out, ever */
 	uint64_t began, waited; /* the window: clock, ns waited before */
-	uint64_t handed_before; /* those, and small objects */
+	uint64_t handed_before; /* the same, and small objects */
 	bool is_fast;		/* in the last whole window */
 };
 
