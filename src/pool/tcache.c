@@ -121,20 +121,23 @@ static inline uint64_t end_life(struct vs_slab *slab, CUdeviceptr p,
 					memory_order_acq_rel);
 }
 
-/* Hot. Precondition: `slab` is of the context of `tc`. */
+/*
+ * Hot. Precondition: `slab` is of the context of `tc`. Once the object is in
+ * the cache another thread may empty that, and the slab may be gone.
+ */
 CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
 		       CUdeviceptr p)
 {
-	struct vs_bin *bin = &tc->bin[slab->class];
+	unsigned class = slab->class, i;
+	struct vs_bin *bin = &tc->bin[class];
 	uint64_t word, tag;
-	unsigned i;
 
 	word = end_life(slab, p, &i);
 	if (__builtin_expect(word == 0, 0))
 		return VS_PASS;
 	spin_lock(tc);
 	if (__builtin_expect(!bin->freed || bin->freed->n >= bin->cap, 0) &&
-	    !make_room(tc, slab->class)) {
+	    !make_room(tc, class)) {
 		spin_unlock(tc);
 		return CUDA_SUCCESS; /* lost to the pool until the reset */
 	}
@@ -148,7 +151,7 @@ CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
 	spin_unlock(tc);
 	vs_stat_bump(tc, frees, 1);
 	vs_stat_bump(tc, free_bytes, VS_WORD_SIZE(word));
-	vs_stat_bump(tc, free_spans, vs_class_size(slab->class));
+	vs_stat_bump(tc, free_spans, vs_class_size(class));
 	return CUDA_SUCCESS;
 }
 
