@@ -24,7 +24,14 @@ struct capture {
 
 #define BARRIER_SIZE 512
 
-static pthread_rwlock_t gate = PTHREAD_RWLOCK_INITIALIZER;
+/* Markers are many: a begin that waits keeps further ones out. */
+#ifdef PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP
+#define GATE PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP
+#else
+#define GATE PTHREAD_RWLOCK_INITIALIZER
+#endif
+
+static pthread_rwlock_t gate = GATE;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture *open_captures; /* lock */
 static _Atomic int count;	      /* written under lock */
@@ -206,7 +213,7 @@ void vs_capture_unseen(void)
 
 void vs_capture_forked(void)
 {
-	pthread_rwlock_init(&gate, NULL);
+	gate = (pthread_rwlock_t)GATE;
 	pthread_mutex_init(&lock, NULL);
 	open_captures = NULL;
 	atomic_store(&count, 0);

@@ -148,6 +148,7 @@ static bool record_marker(struct vs_fence *f)
 	f->ring[f->tail % VS_MARKERS] =
 		(struct vs_marker){.epoch = epoch, .events = events};
 	f->tail++;
+	atomic_store_explicit(&f->covered, epoch, memory_order_release);
 	return true;
 }
 
@@ -170,7 +171,7 @@ static void thin_out(struct vs_fence *f)
 /* f->lock held, captures shut out. Returns whether a marker covers the tag. */
 static bool cover(struct vs_fence *f, uint64_t tag)
 {
-	if (tag < atomic_load_explicit(&f->epoch, memory_order_relaxed))
+	if (vs_fence_is_covered(f, tag))
 		return true;
 	if (f->tail - f->head == VS_MARKERS)
 		thin_out(f);
@@ -179,9 +180,9 @@ static bool cover(struct vs_fence *f, uint64_t tag)
 
 bool vs_fence_cover(struct vs_fence *f, uint64_t tag)
 {
-	bool is_covered = tag < atomic_load(&f->epoch);
+	bool is_covered;
 
-	if (is_covered)
+	if (vs_fence_is_covered(f, tag))
 		return true;
 	if (atomic_load_explicit(&f->is_broken, memory_order_relaxed) ||
 	    !vs_capture_shut_out())
@@ -209,6 +210,8 @@ void vs_fence_keep(struct vs_fence *f)
 /* Everything up to an epoch was seen complete; f->lock held. */
 static void completed(struct vs_fence *f, uint64_t epoch)
 {
+	if (epoch > atomic_load_explicit(&f->covered, memory_order_relaxed))
+		atomic_store_explicit(&f->covered, epoch, memory_order_release);
 	if (epoch > atomic_load_explicit(&f->complete, memory_order_relaxed))
 		atomic_store_explicit(&f->complete, epoch,
 				      memory_order_release);
@@ -366,6 +369,20 @@ bool vs_fence_settle(struct vs_fence *f, uint64_t tag)
 	return vs_fence_is_done(f, tag);
 }
 
+/* Takes the markers up to an epoch out of the ring; f->lock held. */
+static void drop_markers(struct vs_fence *f, uint64_t epoch)
+{
+	while (f->head != f->tail) {
+		struct vs_marker *m = &f->ring[f->head % VS_MARKERS];
+
+		if (m->epoch > epoch)
+			break;
+		keep_events(f, m->events);
+		m->events = NULL;
+		f->head++;
+	}
+}
+
 /* Without context events: waits for everything, once for many frees. */
 static bool wait_for_contexts(struct vs_fence *f)
 {
@@ -376,7 +393,7 @@ static bool wait_for_contexts(struct vs_fence *f)
 
 	if (!vs_capture_shut_out())
 		return false;
-	epoch = atomic_fetch_add(&f->epoch, 1);
+	epoch = vs_fence_turn(f);
 	n = vs_ctx_list(atomic_load(f->reach), contexts, MAX_CONTEXTS);
 	if (n > MAX_CONTEXTS)
 		is_good = false;
@@ -392,7 +409,7 @@ static bool wait_for_contexts(struct vs_fence *f)
 	if (!is_good)
 		return false;
 	pthread_mutex_lock(&f->lock);
-	f->head = f->tail;
+	drop_markers(f, epoch);
 	completed(f, epoch);
 	pthread_mutex_unlock(&f->lock);
 	return true;
@@ -441,8 +458,7 @@ bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns)
 
 bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns)
 {
-	if (tag >= atomic_load(&f->epoch))
-		vs_fence_record(f);
+	vs_fence_cover(f, tag);
 	while (!vs_fence_is_complete(f, tag)) {
 		if (!vs_fence_wait(f, patience_ns))
 			return vs_fence_is_complete(f, tag);
@@ -458,9 +474,7 @@ static bool wait_behind_barrier(struct vs_fence *f)
 	int n;
 
 	/* a marker may be recorded if the last capture has just ended */
-	pthread_mutex_lock(&f->lock);
-	epoch = atomic_fetch_add(&f->epoch, 1);
-	pthread_mutex_unlock(&f->lock);
+	epoch = vs_fence_turn(f);
 	atomic_thread_fence(memory_order_seq_cst);
 	n = vs_ctx_list(atomic_load(f->reach), contexts, MAX_CONTEXTS);
 	if (n > MAX_CONTEXTS)
@@ -487,6 +501,23 @@ bool vs_fence_barrier(struct vs_fence *f)
 	/* another thread's may have served for this one */
 	is_good = vs_fence_is_complete(f, tag) || wait_behind_barrier(f);
 	pthread_mutex_unlock(&f->barrier);
+	return is_good;
+}
+
+bool vs_fence_welcome(struct vs_fence *f, struct vs_ctx *ctx)
+{
+	bool is_good = true;
+
+	if (!f->is_ordered)
+		return true;
+	if (!vs_capture_shut_out())
+		return false;
+	pthread_mutex_lock(&f->lock);
+	for (unsigned i = f->head; is_good && i != f->tail; i++)
+		is_good = order_behind(f, &ctx, 1,
+				       f->ring[i % VS_MARKERS].events);
+	pthread_mutex_unlock(&f->lock);
+	vs_capture_let_in();
 	return is_good;
 }
 
@@ -529,15 +560,7 @@ uint64_t vs_fence_turn(struct vs_fence *f)
 void vs_fence_reset(struct vs_fence *f, uint64_t epoch)
 {
 	pthread_mutex_lock(&f->lock);
-	while (f->head != f->tail) {
-		struct vs_marker *m = &f->ring[f->head % VS_MARKERS];
-
-		if (m->epoch > epoch)
-			break;
-		keep_events(f, m->events);
-		m->events = NULL;
-		f->head++;
-	}
+	drop_markers(f, epoch);
 	completed(f, epoch);
 	atomic_store(&f->is_broken, false);
 	pthread_mutex_unlock(&f->lock);

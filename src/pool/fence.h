@@ -57,7 +57,8 @@ struct vs_marker {
 struct vs_fence {
 	_Alignas(
 		64) _Atomic uint64_t epoch; /* tag for frees made now; from 1 */
-	_Atomic uint64_t done; /* memory with these tags may be handed out */
+	_Atomic uint64_t covered; /* a marker stands for these tags, or did */
+	_Atomic uint64_t done;	  /* memory with these tags may be handed out */
 	_Atomic uint64_t complete; /* and, up to this one, be unmapped */
 	_Atomic bool is_broken; /* a marker ended in an error: no more reuse */
 	/* all below; leaf, but for ctx's lock */
@@ -85,6 +86,12 @@ static inline uint64_t vs_fence_tag(struct vs_fence *f)
 {
 	atomic_thread_fence(memory_order_seq_cst);
 	return atomic_load_explicit(&f->epoch, memory_order_relaxed);
+}
+
+/* The epoch may have ended without a marker, so its number does not tell. */
+static inline bool vs_fence_is_covered(struct vs_fence *f, uint64_t tag)
+{
+	return tag <= atomic_load_explicit(&f->covered, memory_order_acquire);
 }
 
 static inline bool vs_fence_is_done(struct vs_fence *f, uint64_t tag)
@@ -147,6 +154,13 @@ bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns);
  * what stands in the way, or a context has no means for it.
  */
 bool vs_fence_barrier(struct vs_fence *f);
+
+/*
+ * Policy ordered: a context that may use the memory from now on waits, on the
+ * device, for the markers by which memory was handed out before it was there.
+ * It is in the list of contexts by now. False if it may be capturing.
+ */
+bool vs_fence_welcome(struct vs_fence *f, struct vs_ctx *ctx);
 
 /* Drops the events of a context that is idle and about to die. */
 void vs_fence_forget(struct vs_fence *f, struct vs_ctx *ctx);

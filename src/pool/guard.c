@@ -379,8 +379,7 @@ uint64_t vs_guard_collect(struct vs_pool *pool)
 	pthread_mutex_unlock(&pool->lock);
 	if (is_empty)
 		return 0;
-	if (tag >= atomic_load(&f->epoch))
-		vs_fence_record(f);
+	vs_fence_cover(f, tag);
 	vs_fence_poll(f);
 	pthread_mutex_lock(&pool->grow);
 	for (;;) {

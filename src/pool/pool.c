@@ -16,6 +16,10 @@
 #include "pool/state.h"
 #include "pool/tcache.h"
 
+/* Contexts of a device that may come to memory at once; ns to wait for one. */
+enum { WELCOME_MOST = 64 };
+#define WELCOME_PATIENCE ((uint64_t)1000000000)
+
 /* The pools, in the order of their making: n grows, entries are constant. */
 static struct vs_pool *pools[VS_MAX_DEVICES];
 static _Atomic int n_pools;
@@ -345,9 +349,38 @@ static CUresult free_slow(struct vs_thread *t, struct vs_pool *pool,
 	return r;
 }
 
-void vs_pool_ctx_born(CUcontext ctx, CUdevice device)
+/*
+ * What policy ordered hands out is ordered behind its last work in the contexts
+ * that there were. Those of a device that come to the memory later are told;
+ * if one captures, which cannot be told, the host waits.
+ */
+static void welcome(struct vs_pool *pool, struct vs_ctx **list, int n)
 {
-	vs_ctx_born(ctx, device);
+	for (int i = 0; i < n; i++) {
+		if (!vs_fence_welcome(&pool->fence, list[i]))
+			vs_fence_wait_tag(&pool->fence,
+					  vs_fence_tag(&pool->fence),
+					  WELCOME_PATIENCE);
+	}
+}
+
+static void welcome_device(struct vs_pool *pool, CUdevice device)
+{
+	struct vs_ctx *list[WELCOME_MOST];
+	int n = vs_ctx_list((uint64_t)1 << device, list, WELCOME_MOST);
+
+	welcome(pool, list, n < WELCOME_MOST ? n : WELCOME_MOST);
+}
+
+void vs_pool_ctx_born(CUcontext handle, CUdevice device)
+{
+	struct vs_ctx *ctx = vs_ctx_born(handle, device);
+	struct vs_pool *pool;
+
+	for (int i = 0; ctx && (pool = vs_pool_by_index(i)); i++) {
+		if (atomic_load(&pool->reach) >> device & 1)
+			welcome(pool, &ctx, 1);
+	}
 }
 
 CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled)
@@ -363,8 +396,10 @@ CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled)
 	atomic_fetch_or(&peers_of[to->device], (uint64_t)1 << from->device);
 	pool = vs_pool_of(to->device);
 	pthread_mutex_unlock(&making);
-	if (pool)
+	if (pool) {
 		r = vs_range_allow_peer(pool, from->device);
+		welcome_device(pool, from->device);
+	}
 	if (r != CUDA_SUCCESS)
 		atomic_fetch_and(&peers_of[to->device],
 				 ~((uint64_t)1 << from->device));
@@ -378,8 +413,10 @@ CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened)
 
 	if (!pool || device == pool->dev.device)
 		return CUDA_SUCCESS;
-	if (!(atomic_load(&pool->reach) & bit))
+	if (!(atomic_load(&pool->reach) & bit)) {
 		atomic_fetch_or(&pool->reach, bit);
+		welcome_device(pool, device);
+	}
 	if (!is_opened)
 		return CUDA_SUCCESS;
 	if (atomic_load(&pool->peers) & bit) {

@@ -83,12 +83,13 @@ bool vs_range_harvest(struct vs_pool *pool)
 	return is_any;
 }
 
-/* The tag of what was freed last; 0 if nothing is pending. */
+/* The tag of what was freed last; 0 if nothing is pending or dead. */
 static uint64_t newest_tag(struct vs_pool *pool)
 {
 	struct vs_range *r = TAILQ_LAST(&pool->pending, vs_range_list);
+	uint64_t dead = vs_dead_newest(pool);
 
-	return r ? r->tag : 0;
+	return r && r->tag > dead ? r->tag : dead;
 }
 
 /* A marker covers all that is pending, or could not be recorded. */
@@ -114,7 +115,7 @@ static bool look_again(struct vs_pool *pool)
 
 	vs_fence_settle(&pool->fence, tag);
 	if (pool->unmarked_bytes > 0)
-		marked(pool, tag < vs_fence_tag(&pool->fence));
+		marked(pool, vs_fence_is_covered(&pool->fence, tag));
 	return vs_range_harvest(pool);
 }
 
@@ -201,13 +202,25 @@ static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
 	return *result_out == CUDA_SUCCESS;
 }
 
+/* Slabs whose objects are all back go home; whether any did. */
+static bool sweep_slabs(struct vs_pool *pool)
+{
+	uint64_t bytes;
+
+	pthread_mutex_lock(&pool->lock);
+	bytes = vs_slab_sweep(pool);
+	pthread_mutex_unlock(&pool->lock);
+	return bytes > 0;
+}
+
 /*
  * Memory of small objects that threads or half-empty slabs keep goes home, when
- * it is worth the trouble. True if slabs became idle.
+ * it is worth the trouble. A marker covers what cannot go yet. True if slabs
+ * became idle.
  */
-static bool gather_small(struct vs_pool *pool)
+static bool gather_small(struct vs_pool *pool, bool *is_gathered_out)
 {
-	uint64_t asked, given, blocks, slack, bytes;
+	uint64_t asked, given, blocks, slack, tag;
 
 	pthread_mutex_lock(&pool->lock);
 	vs_range_live(pool, &asked, &given, &blocks);
@@ -216,16 +229,21 @@ static bool gather_small(struct vs_pool *pool)
 	if (slack < VS_FLOOR / 4 ||
 	    slack < vs_stat_get(&pool->stats, live_high) / 100)
 		return false;
+	tag = vs_fence_tag(&pool->fence);
 	vs_tcache_flush(pool, NULL);
-	pthread_mutex_lock(&pool->lock);
-	bytes = vs_slab_sweep(pool);
-	pthread_mutex_unlock(&pool->lock);
-	return bytes > 0;
+	vs_fence_cover(&pool->fence, tag);
+	*is_gathered_out = true;
+	return sweep_slabs(pool);
 }
 
-/* One wait for pending memory, for thrift. True if it may have brought some. */
-static bool wait_for_pending(struct vs_pool *pool)
+/*
+ * One wait for what was freed up to a tag, for thrift. True if it may have
+ * brought some. What other threads free meanwhile may never end.
+ */
+static bool wait_for_pending(struct vs_pool *pool, uint64_t until)
 {
+	if (vs_fence_is_complete(&pool->fence, until))
+		return false;
 	pthread_mutex_lock(&pool->lock);
 	mark(pool);
 	pthread_mutex_unlock(&pool->lock);
@@ -241,7 +259,8 @@ static bool wait_for_pending(struct vs_pool *pool)
 static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 			    uint64_t span, struct vs_range **range_out)
 {
-	bool may_gather = true;
+	uint64_t until = vs_fence_tag(&pool->fence);
+	bool is_gathered = false;
 	CUresult r;
 
 	for (;;) {
@@ -253,48 +272,68 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		pthread_mutex_lock(&pool->lock);
 		is_much = should_wait(pool);
 		pthread_mutex_unlock(&pool->lock);
-		if (is_much && wait_for_pending(pool))
+		if (is_much && wait_for_pending(pool, until))
 			continue;
-		if (may_gather && gather_small(pool)) {
-			may_gather = false;
+		if (is_gathered ? sweep_slabs(pool)
+				: gather_small(pool, &is_gathered))
 			continue;
-		}
 		grow_once(pool, kind, span, VS_GROW_MOVE, range_out, &r);
 		if (r != CUDA_ERROR_NOT_FOUND)
 			return r;
-		if (!wait_for_pending(pool))
+		if (!wait_for_pending(pool, until))
 			break;
 	}
 	grow_once(pool, kind, span, VS_GROW_BEYOND, range_out, &r);
 	return r;
 }
 
+/*
+ * All that was freed until now comes home, marker by marker, until it is
+ * enough. Small objects have tags of their own, so they get a marker here.
+ */
+static bool climb_by_waiting(struct vs_pool *pool, enum vs_heap_kind kind,
+			     uint64_t span, struct vs_range **range_out,
+			     CUresult *result_out)
+{
+	struct vs_fence *f = &pool->fence;
+	uint64_t until = vs_fence_tag(f);
+	bool may_bar = true; /* once: it may be true for ever */
+
+	vs_tcache_flush(pool, NULL);
+	vs_fence_cover(f, until);
+	for (;;) {
+		bool is_last = vs_fence_is_complete(f, until);
+
+		pthread_mutex_lock(&pool->lock);
+		mark(pool);
+		vs_slab_sweep(pool);
+		pthread_mutex_unlock(&pool->lock);
+		if (grow_once(pool, kind, span, VS_GROW_ALL, range_out,
+			      result_out))
+			return true;
+		/* another thread may see what this one would wait for */
+		if (!is_last && (vs_fence_wait(f, NEED_PATIENCE) ||
+				 vs_fence_is_complete(f, until)))
+			continue;
+		if (!may_bar || !vs_fence_barrier(f))
+			return false;
+		may_bar = false;
+	}
+}
+
 /* The steps when the driver has no more memory; see design of the ladder. */
 static CUresult climb(struct vs_pool *pool, enum vs_heap_kind kind,
 		      uint64_t span, struct vs_range **range_out)
 {
-	bool may_bar = true; /* once: it may be true for ever */
 	CUresult r;
 
 	if (grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r)) {
 		vs_stat_add(&pool->stats, oom_release, 1);
 		return r;
 	}
-	vs_tcache_flush(pool, NULL);
-	for (;;) {
-		pthread_mutex_lock(&pool->lock);
-		mark(pool);
-		vs_slab_sweep(pool);
-		pthread_mutex_unlock(&pool->lock);
-		if (grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r)) {
-			vs_stat_add(&pool->stats, oom_wait, 1);
-			return r;
-		}
-		if (vs_fence_wait(&pool->fence, NEED_PATIENCE))
-			continue;
-		if (!may_bar || !vs_fence_barrier(&pool->fence))
-			break;
-		may_bar = false;
+	if (climb_by_waiting(pool, kind, span, range_out, &r)) {
+		vs_stat_add(&pool->stats, oom_wait, 1);
+		return r;
 	}
 	/* idle chunks too small or too scattered for one request */
 	pthread_mutex_lock(&pool->grow);

@@ -92,7 +92,10 @@ unsigned vs_slab_refill(struct vs_pool *pool, struct vs_slabs *s,
 	struct vs_batch *done = s->class[class].pending;
 	struct vs_slab *slab;
 
-	if (done && !vs_fence_is_done(&pool->fence, done->tag))
+	/* whoever freed them may never allocate, and so never have a marker */
+	if (done && !s->class[class].with_free)
+		vs_fence_settle(&pool->fence, done->tag);
+	else if (done && !vs_fence_is_done(&pool->fence, done->tag))
 		vs_fence_glance(&pool->fence);
 	if (done && vs_fence_is_done(&pool->fence, done->tag)) {
 		s->class[class].pending = done->next;

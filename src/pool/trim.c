@@ -106,8 +106,7 @@ static void retire(struct vs_pool *pool)
 	pthread_mutex_unlock(&pool->lock);
 	if (tag == 0)
 		return;
-	if (tag >= atomic_load(&f->epoch))
-		vs_fence_record(f);
+	vs_fence_cover(f, tag);
 	vs_fence_poll(f);
 	pthread_mutex_lock(&pool->grow);
 	released = vs_dead_retire(pool);

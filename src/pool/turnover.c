@@ -43,6 +43,9 @@ static void look(struct vs_pool *pool, struct vs_turnover *t, uint64_t handed)
 	uint64_t high = vs_stat_get(&pool->stats, live_high);
 	uint64_t elapsed = now - t->began, paused = waited - t->waited;
 
+	/* of several threads the waits add up */
+	if (paused > elapsed - elapsed / 16)
+		paused = elapsed - elapsed / 16;
 	if (elapsed < WINDOW_NS + paused)
 		return;
 	t->is_fast = (handed - t->handed_before) / FAST_PER_S >

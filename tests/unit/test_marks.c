@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Whatever was freed gets a marker in time (pool/fence), on the counting
+ * driver: by whomever it was freed, as small objects, as dead memory, in a
+ * capture. A program that has freed enough must not run out of memory.
+ */
+#include <pthread.h>
+
+#include "fake_test.h"
+#include "pool/fence.h"
+#include "pool/state.h"
+
+#define KiB ((size_t)1 << 10)
+#define MiB ((size_t)1 << 20)
+#define MS ((uint64_t)1000000)
+#define OTHER ((CUcontext)0x2000)
+
+enum { N_SMALL = 900, ROUNDS = 20000, IN_FLIGHT = 16 };
+
+static int fresh(void **state)
+{
+	(void)state;
+	fresh_driver((uint64_t)1 << 30);
+	return 0;
+}
+
+/* The pool served it, without the driver's help. */
+static void succeeds(size_t size)
+{
+	unsigned long before = fake.natives;
+
+	take(size);
+	assert_int_equal(fake.natives, before);
+}
+
+static void test_small_ones_then_a_large_one(void **state)
+{
+	static CUdeviceptr p[N_SMALL];
+
+	(void)state;
+	for (int i = 0; i < N_SMALL; i++)
+		p[i] = take(MiB);
+	for (int i = 0; i < N_SMALL; i++)
+		give(p[i]);
+	fake.lag_ns = MS;
+	succeeds(800 * MiB);
+}
+
+static void test_dead_then_a_large_one(void **state)
+{
+	CUdeviceptr p = take(600 * MiB);
+
+	(void)state;
+	vs_pool_pin(p);
+	give(p);
+	fake.now += MS;
+	succeeds(600 * MiB);
+}
+
+static void test_freed_in_a_capture_then_a_context_dies(void **state)
+{
+	CUstream stream = (CUstream)0x77;
+	CUdeviceptr p;
+
+	(void)state;
+	take(512);
+	vs_pool_ctx_born(OTHER, 0);
+	p = take(600 * MiB);
+	vs_capture_before_begin();
+	vs_capture_after_begin(stream, false, true);
+	give(p);
+	vs_capture_ended(stream, false);
+	vs_pool_ctx_dying(OTHER, 0);
+	fake.now += MS;
+	succeeds(600 * MiB);
+}
+
+/* An epoch that ended without a marker is not covered. */
+static void test_an_epoch_without_a_marker(void **state)
+{
+	struct vs_fence *f;
+	uint64_t tag;
+
+	(void)state;
+	take(512);
+	f = &vs_pool_of(0)->fence;
+	tag = vs_fence_turn(f);
+	assert_false(vs_fence_is_covered(f, tag));
+	assert_true(vs_fence_cover(f, tag));
+	assert_true(vs_fence_is_covered(f, tag));
+	assert_int_equal(fake.records, 1);
+}
+
+struct queue {
+	pthread_mutex_t lock;
+	pthread_cond_t turn;
+	CUdeviceptr p[IN_FLIGHT];
+	unsigned head, tail;
+};
+
+static void *freer(void *arg)
+{
+	struct queue *q = arg;
+
+	for (int i = 0; i < ROUNDS; i++) {
+		CUdeviceptr p;
+
+		pthread_mutex_lock(&q->lock);
+		while (q->head == q->tail)
+			pthread_cond_wait(&q->turn, &q->lock);
+		p = q->p[q->head++ % IN_FLIGHT];
+		pthread_cond_signal(&q->turn);
+		pthread_mutex_unlock(&q->lock);
+		if (vs_pool_free(p) != CUDA_SUCCESS)
+			return arg;
+	}
+	return NULL;
+}
+
+/* One thread only allocates, the other only frees: nobody turns a bin round. */
+static void test_freed_by_another_thread(void **state)
+{
+	static struct queue q = {.lock = PTHREAD_MUTEX_INITIALIZER,
+				 .turn = PTHREAD_COND_INITIALIZER};
+	void *failed;
+	pthread_t t;
+
+	(void)state;
+	q.head = q.tail = 0;
+	take(512);
+	assert_int_equal(pthread_create(&t, NULL, freer, &q), 0);
+	for (int i = 0; i < ROUNDS; i++) {
+		CUdeviceptr p = take(256 * KiB);
+
+		pthread_mutex_lock(&q.lock);
+		while (q.tail - q.head == IN_FLIGHT)
+			pthread_cond_wait(&q.turn, &q.lock);
+		q.p[q.tail++ % IN_FLIGHT] = p;
+		pthread_cond_signal(&q.turn);
+		pthread_mutex_unlock(&q.lock);
+	}
+	pthread_join(t, &failed);
+	assert_null(failed);
+	assert_int_equal(fake.natives, 0);
+	assert_in_range(fake.held_high, 1, 128 * MiB);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_small_ones_then_a_large_one, fresh),
+		cmocka_unit_test_setup(test_dead_then_a_large_one, fresh),
+		cmocka_unit_test_setup(
+			test_freed_in_a_capture_then_a_context_dies, fresh),
+		cmocka_unit_test_setup(test_an_epoch_without_a_marker, fresh),
+		cmocka_unit_test_setup(test_freed_by_another_thread, fresh),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
