@@ -20,13 +20,16 @@ CUresult batch_12080(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
 CUresult batch_3d_12080(size_t n, CUDA_MEMCPY3D_BATCH_OP *copies,
 			size_t *failed, unsigned long long flags,
 			CUstream stream);
-#define GOLDEN_BATCHES(X)                                                      \
+#define GOLDEN_NEW(X)                                                          \
 	X(batch_12080, "cuMemcpyBatchAsync", 12080)                            \
 	X(batch_3d_12080, "cuMemcpy3DBatchAsync", 12080)                       \
 	X(cuMemcpyBatchAsync_v2, "cuMemcpyBatchAsync", 13000)                  \
-	X(cuMemcpy3DBatchAsync_v2, "cuMemcpy3DBatchAsync", 13000)
+	X(cuMemcpy3DBatchAsync_v2, "cuMemcpy3DBatchAsync", 13000)              \
+	X(cuGraphAddNode_v2, "cuGraphAddNode", 12030)                          \
+	X(cuGraphNodeSetParams, "cuGraphNodeSetParams", 12020)                 \
+	X(cuGraphExecNodeSetParams, "cuGraphExecNodeSetParams", 12020)
 #else
-#define GOLDEN_BATCHES(X)
+#define GOLDEN_NEW(X)
 #endif
 
 /* symbol, name and version to ask cuGetProcAddress for */
@@ -102,7 +105,7 @@ CUresult batch_3d_12080(size_t n, CUDA_MEMCPY3D_BATCH_OP *copies,
 	X(cuMemcpyPeerAsync, "cuMemcpyPeerAsync", 4000)                        \
 	X(cuMemcpy3DPeer, "cuMemcpy3DPeer", 4000)                              \
 	X(cuMemcpy3DPeerAsync, "cuMemcpy3DPeerAsync", 4000)                    \
-	GOLDEN_BATCHES(X)
+	GOLDEN_NEW(X)
 
 struct golden_calls {
 #define X(symbol, name, since) __typeof__(symbol) *symbol;

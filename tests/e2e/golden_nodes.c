@@ -183,6 +183,59 @@ static CUresult set_changed(const struct golden_job *j)
 }
 
 #if CUDA_VERSION >= 13000
+/* A node of any kind, which is other before it is instantiated, and after. */
+static CUresult any(const struct golden_job *j, CUgraphNodeParams params[3])
+{
+	CUgraph graph;
+	CUgraphExec exec;
+	CUgraphNode node;
+	CUresult result;
+
+	if (!cu.cuGraphAddNode_v2)
+		return CUDA_ERROR_NOT_FOUND;
+	graph = new_graph();
+	result = cu.cuGraphAddNode_v2(&node, graph, NULL, NULL, 0, &params[0]);
+	if (result == CUDA_SUCCESS)
+		result = cu.cuGraphNodeSetParams(node, &params[1]);
+	if (result == CUDA_SUCCESS)
+		result = cu.cuGraphInstantiateWithFlags(&exec, graph, 0);
+	if (result == CUDA_SUCCESS)
+		result = cu.cuGraphExecNodeSetParams(exec, node, &params[2]);
+	if (result == CUDA_SUCCESS)
+		result = launch(j, exec);
+	TRY(cu.cuGraphDestroy(graph));
+	return result;
+}
+
+static CUresult copy_any(const struct golden_job *j)
+{
+	CUgraphNodeParams params[3] = {0};
+
+	for (size_t i = 0; i < 3; i++) {
+		params[i].type = CU_GRAPH_NODE_TYPE_MEMCPY;
+		params[i].memcpy.copyCtx = j->here;
+		params[i].memcpy.copyParams =
+			row(j->dst + i * 4096, j->src, HALF);
+	}
+	return any(j, params);
+}
+
+static CUresult set_any(const struct golden_job *j)
+{
+	CUgraphNodeParams params[3] = {0};
+
+	for (unsigned i = 0; i < 3; i++) {
+		params[i].type = CU_GRAPH_NODE_TYPE_MEMSET;
+		params[i].memset.ctx = j->here;
+		params[i].memset.dst = j->dst;
+		params[i].memset.value = 14 + i;
+		params[i].memset.elementSize = 1;
+		params[i].memset.width = SIZE;
+		params[i].memset.height = 1;
+	}
+	return any(j, params);
+}
+
 #define PARTS 4
 #define PART (SIZE / PARTS)
 
@@ -266,6 +319,8 @@ const struct golden_kind golden_nodes[] = {
 	{"copy node of the other", copy_there, true},
 	{"copy node, changed", copy_changed, true},
 #if CUDA_VERSION >= 13000
+	{"cuGraphAddNode, set", set_any, false},
+	{"cuGraphAddNode, copy", copy_any, true},
 	{"cuMemcpyBatchAsync", batch_new, true},
 	{"cuMemcpyBatchAsync of 12.8", batch_old, true},
 	{"cuMemcpy3DBatchAsync", boxes_new, true},
