@@ -200,12 +200,30 @@ bool vs_copy_open_at(CUdeviceptr p, size_t size, struct vs_way way)
 	       open_span(&end.span, runners(way.stream));
 }
 
-void vs_copy_open_for(CUdeviceptr p, CUcontext ctx)
+static void open_node(const CUDA_MEMCPY3D *copy, uint64_t devices)
 {
-	struct vs_span span;
+	struct end dst = destination(copy), src = source(copy);
 
-	if (vs_pool_find(p, &span))
-		open_span(&span, ctx ? device_of(ctx) : current_device());
+	if (dst.is_ours)
+		open_span(&dst.span, devices);
+	if (src.is_ours)
+		open_span(&src.span, devices);
+}
+
+/* The devices that nodes were made for. */
+static _Atomic uint64_t node_devices;
+
+void vs_copy_open_node(const CUDA_MEMCPY3D *copy, CUcontext ctx)
+{
+	uint64_t devices = ctx ? device_of(ctx) : current_device();
+
+	atomic_fetch_or(&node_devices, devices);
+	open_node(copy, devices);
+}
+
+void vs_copy_open_moved(const CUDA_MEMCPY3D *copy)
+{
+	open_node(copy, atomic_load(&node_devices) | current_device());
 }
 
 void vs_copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
@@ -370,24 +388,24 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 	return peer_3d(&c, way);
 }
 
-bool vs_copy_is_closed(CUdeviceptr p, CUstream stream)
+bool vs_copy_is_closed_in(CUdeviceptr p, CUcontext ctx)
 {
 	struct vs_span span;
-	CUdevice device;
-	CUcontext ctx, popped;
-	CUresult result;
+	uint64_t runner;
 
 	if (!vs_pool_find(p, &span))
 		return false;
-	if (is_created(stream) && vs_real.cuStreamGetCtx) {
-		if (vs_real.cuStreamGetCtx(stream, &ctx) != CUDA_SUCCESS ||
-		    vs_real.cuCtxPushCurrent_v2(ctx) != CUDA_SUCCESS)
-			return false;
-		result = vs_real.cuCtxGetDevice(&device);
-		vs_real.cuCtxPopCurrent_v2(&popped);
-	} else {
-		result = vs_real.cuCtxGetDevice(&device);
-	}
-	return result == CUDA_SUCCESS && device != span.device &&
-	       !vs_peer_devices_are(device, span.device);
+	runner = ctx ? device_of(ctx) : current_device();
+	return runner && runner != bit(span.device) &&
+	       !vs_peer_devices_are(__builtin_ctzll(runner), span.device);
+}
+
+bool vs_copy_is_closed(CUdeviceptr p, CUstream stream)
+{
+	CUcontext ctx = NULL;
+
+	if (is_created(stream) && vs_real.cuStreamGetCtx &&
+	    vs_real.cuStreamGetCtx(stream, &ctx) != CUDA_SUCCESS)
+		return false;
+	return vs_copy_is_closed_in(p, ctx);
 }

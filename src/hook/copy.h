@@ -50,8 +50,11 @@ bool vs_copy_open(const CUDA_MEMCPY3D *copy, struct vs_way way)
 /* The same for `size` bytes at one address. */
 bool vs_copy_open_at(CUdeviceptr p, size_t size, struct vs_way way)
 	__attribute__((cold));
-/* The same for a node of a graph, which runs under `ctx`. */
-void vs_copy_open_for(CUdeviceptr p, CUcontext ctx) __attribute__((cold));
+/* The same for the copy of a node that is made for `ctx` (NULL: current). */
+void vs_copy_open_node(const CUDA_MEMCPY3D *copy, CUcontext ctx)
+	__attribute__((cold));
+/* The same when a node gets another copy: nobody tells where it runs. */
+void vs_copy_open_moved(const CUDA_MEMCPY3D *copy) __attribute__((cold));
 
 /*
  * `copy` is still refused: makes it a peer copy, if that is because devices
@@ -68,6 +71,8 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
  */
 extern _Atomic bool vs_copy_has_opened;
 bool vs_copy_is_closed(CUdeviceptr p, CUstream stream) __attribute__((cold));
+/* To a node that is made for `ctx` (NULL: current). */
+bool vs_copy_is_closed_in(CUdeviceptr p, CUcontext ctx) __attribute__((cold));
 
 static inline bool vs_set_is_refused(CUdeviceptr dst, CUstream stream)
 {

@@ -1,43 +1,44 @@
 /* SPDX-License-Identifier: MIT
  *
  * copy_graph: copies and sets that are nodes of a graph, and batches of copies;
- * see Note [Copies between devices]. What a node reaches is opened before the
+ * see Note [Copies between devices]. What a copy reaches is opened before its
  * node is made: nothing says whether the driver looks at it then, or when the
- * graph is instantiated, or launched.
+ * graph is instantiated, or launched. A set is not opened for; see Note [Sets
+ * between devices].
  */
 #include "hook/copy.h"
-
-static void open_ends(const CUDA_MEMCPY3D *c, CUcontext ctx)
-{
-	if (c->dstMemoryType == CU_MEMORYTYPE_DEVICE ||
-	    c->dstMemoryType == CU_MEMORYTYPE_UNIFIED)
-		vs_copy_open_for(c->dstDevice, ctx);
-	if (c->srcMemoryType == CU_MEMORYTYPE_DEVICE ||
-	    c->srcMemoryType == CU_MEMORYTYPE_UNIFIED)
-		vs_copy_open_for(c->srcDevice, ctx);
-}
 
 static void open_copy(bool is_open, const CUDA_MEMCPY3D *c, CUcontext ctx)
 {
 	if (is_open && c && vs_pool_count() > 0)
-		open_ends(c, ctx);
+		vs_copy_open_node(c, ctx);
 }
 
-static void open_set(bool is_open, const CUDA_MEMSET_NODE_PARAMS *set,
-		     CUcontext ctx)
+static void open_moved(bool is_open, const CUDA_MEMCPY3D *c)
 {
-	if (is_open && set && vs_pool_count() > 0)
-		vs_copy_open_for(set->dst, ctx);
+	if (is_open && c && vs_pool_count() > 0)
+		vs_copy_open_moved(c);
 }
 
-static void open_node(bool is_open, const CUgraphNodeParams *node)
+static bool is_closed(bool is_open, CUdeviceptr dst, CUcontext ctx)
 {
-	if (!is_open || !node || vs_pool_count() == 0)
-		return;
+	return is_open && vs_pool_count() > 0 &&
+	       atomic_load_explicit(&vs_copy_has_opened,
+				    memory_order_relaxed) &&
+	       vs_copy_is_closed_in(dst, ctx);
+}
+
+/* Returns whether the node may be. */
+static bool open_node(bool is_open, const CUgraphNodeParams *node)
+{
+	if (!node)
+		return true;
+	if (node->type == CU_GRAPH_NODE_TYPE_MEMSET)
+		return !is_closed(is_open, node->memset.dst, node->memset.ctx);
 	if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
-		open_ends(&node->memcpy.copyParams, node->memcpy.copyCtx);
-	else if (node->type == CU_GRAPH_NODE_TYPE_MEMSET)
-		vs_copy_open_for(node->memset.dst, node->memset.ctx);
+		open_copy(is_open, &node->memcpy.copyParams,
+			  node->memcpy.copyCtx);
+	return true;
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *out, CUgraph graph,
@@ -58,7 +59,7 @@ VS_EXPORT CUresult CUDAAPI cuGraphMemcpyNodeSetParams(CUgraphNode node,
 {
 	bool is_open = vs_enter(VS_API_cuGraphMemcpyNodeSetParams);
 
-	open_copy(is_open, copy, NULL);
+	open_moved(is_open, copy);
 	return vs_seen(vs_real.cuGraphMemcpyNodeSetParams(node, copy));
 }
 
@@ -79,7 +80,8 @@ VS_EXPORT CUresult CUDAAPI cuGraphAddMemsetNode(
 {
 	bool is_open = vs_enter(VS_API_cuGraphAddMemsetNode);
 
-	open_set(is_open, set, ctx);
+	if (set && is_closed(is_open, set->dst, ctx))
+		return CUDA_ERROR_INVALID_VALUE;
 	return vs_seen(vs_real.cuGraphAddMemsetNode(out, graph, after, n_after,
 						    set, ctx));
 }
@@ -87,9 +89,7 @@ VS_EXPORT CUresult CUDAAPI cuGraphAddMemsetNode(
 VS_EXPORT CUresult CUDAAPI
 cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *set)
 {
-	bool is_open = vs_enter(VS_API_cuGraphMemsetNodeSetParams);
-
-	open_set(is_open, set, NULL);
+	vs_enter(VS_API_cuGraphMemsetNodeSetParams);
 	return vs_seen(vs_real.cuGraphMemsetNodeSetParams(node, set));
 }
 
@@ -99,7 +99,8 @@ VS_EXPORT CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(
 {
 	bool is_open = vs_enter(VS_API_cuGraphExecMemsetNodeSetParams);
 
-	open_set(is_open, set, ctx);
+	if (set && is_closed(is_open, set->dst, ctx))
+		return CUDA_ERROR_INVALID_VALUE;
 	return vs_seen(
 		vs_real.cuGraphExecMemsetNodeSetParams(exec, node, set, ctx));
 }
@@ -111,7 +112,8 @@ VS_EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *out, CUgraph graph,
 {
 	bool is_open = vs_enter(VS_API_cuGraphAddNode);
 
-	open_node(is_open, params);
+	if (!open_node(is_open, params))
+		return CUDA_ERROR_INVALID_VALUE;
 	return vs_seen(
 		vs_real.cuGraphAddNode(out, graph, after, n_after, params));
 }
@@ -124,7 +126,8 @@ VS_EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *out, CUgraph graph,
 {
 	bool is_open = vs_enter(VS_API_cuGraphAddNode_v2);
 
-	open_node(is_open, params);
+	if (!open_node(is_open, params))
+		return CUDA_ERROR_INVALID_VALUE;
 	return vs_seen(vs_real.cuGraphAddNode_v2(out, graph, after, edges,
 						 n_after, params));
 }
@@ -134,7 +137,8 @@ VS_EXPORT CUresult CUDAAPI cuGraphNodeSetParams(CUgraphNode node,
 {
 	bool is_open = vs_enter(VS_API_cuGraphNodeSetParams);
 
-	open_node(is_open, params);
+	if (!open_node(is_open, params))
+		return CUDA_ERROR_INVALID_VALUE;
 	return vs_seen(vs_real.cuGraphNodeSetParams(node, params));
 }
 
@@ -144,7 +148,8 @@ VS_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec exec,
 {
 	bool is_open = vs_enter(VS_API_cuGraphExecNodeSetParams);
 
-	open_node(is_open, params);
+	if (!open_node(is_open, params))
+		return CUDA_ERROR_INVALID_VALUE;
 	return vs_seen(vs_real.cuGraphExecNodeSetParams(exec, node, params));
 }
 

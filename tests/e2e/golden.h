@@ -11,6 +11,27 @@
 
 #include "victim.h"
 
+#if CUDA_VERSION >= 13000
+/* What cuda.h no longer names; there are no such functions here. */
+CUresult batch_12080(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+		     size_t count, CUmemcpyAttributes *attributes,
+		     size_t *indices, size_t n_attributes, size_t *failed,
+		     CUstream stream);
+CUresult batch_3d_12080(size_t n, CUDA_MEMCPY3D_BATCH_OP *copies,
+			size_t *failed, unsigned long long flags,
+			CUstream stream);
+#define GOLDEN_NEW(X)                                                          \
+	X(batch_12080, "cuMemcpyBatchAsync", 12080)                            \
+	X(batch_3d_12080, "cuMemcpy3DBatchAsync", 12080)                       \
+	X(cuMemcpyBatchAsync_v2, "cuMemcpyBatchAsync", 13000)                  \
+	X(cuMemcpy3DBatchAsync_v2, "cuMemcpy3DBatchAsync", 13000)              \
+	X(cuGraphAddNode_v2, "cuGraphAddNode", 12030)                          \
+	X(cuGraphNodeSetParams, "cuGraphNodeSetParams", 12020)                 \
+	X(cuGraphExecNodeSetParams, "cuGraphExecNodeSetParams", 12020)
+#else
+#define GOLDEN_NEW(X)
+#endif
+
 /* symbol, name and version to ask cuGetProcAddress for */
 #define GOLDEN_CALLS(X)                                                        \
 	X(cuInit, "cuInit", 2000)                                              \
@@ -30,6 +51,12 @@
 	X(cuGraphDestroy, "cuGraphDestroy", 10000)                             \
 	X(cuGraphAddMemcpyNode, "cuGraphAddMemcpyNode", 10000)                 \
 	X(cuGraphAddMemsetNode, "cuGraphAddMemsetNode", 10000)                 \
+	X(cuGraphMemcpyNodeSetParams, "cuGraphMemcpyNodeSetParams", 10000)     \
+	X(cuGraphMemsetNodeSetParams, "cuGraphMemsetNodeSetParams", 10000)     \
+	X(cuGraphExecMemcpyNodeSetParams, "cuGraphExecMemcpyNodeSetParams",    \
+	  10020)                                                               \
+	X(cuGraphExecMemsetNodeSetParams, "cuGraphExecMemsetNodeSetParams",    \
+	  10020)                                                               \
 	X(cuGraphInstantiateWithFlags, "cuGraphInstantiateWithFlags", 11040)   \
 	X(cuGraphLaunch, "cuGraphLaunch", 10000)                               \
 	X(cuGraphExecDestroy, "cuGraphExecDestroy", 10000)                     \
@@ -77,7 +104,8 @@
 	X(cuMemcpyPeer, "cuMemcpyPeer", 4000)                                  \
 	X(cuMemcpyPeerAsync, "cuMemcpyPeerAsync", 4000)                        \
 	X(cuMemcpy3DPeer, "cuMemcpy3DPeer", 4000)                              \
-	X(cuMemcpy3DPeerAsync, "cuMemcpy3DPeerAsync", 4000)
+	X(cuMemcpy3DPeerAsync, "cuMemcpy3DPeerAsync", 4000)                    \
+	GOLDEN_NEW(X)
 
 struct golden_calls {
 #define X(symbol, name, since) __typeof__(symbol) *symbol;
@@ -105,6 +133,27 @@ CUdeviceptr golden_alloc(const char *name, size_t size);
 void golden_describe(const char *what, CUdeviceptr p);
 /* All that can be done to it that answers with a code. */
 void golden_codes(const char *what, CUdeviceptr p);
+
+/* The ends of one copy, and how the driver is asked. */
+struct golden_job {
+	CUdeviceptr dst, src;
+	CUcontext dst_ctx, src_ctx;
+	CUcontext here, other; /* the current one, and the other device's */
+	CUstream stream;
+	const struct golden_calls *calls;
+};
+
+/* Bytes at either end. */
+#define GOLDEN_SIZE (3 * MiB)
+
+struct golden_kind {
+	const char *name;
+	CUresult (*run)(const struct golden_job *j);
+	bool needs_peers; /* devices that can be (README.md, Limits) */
+};
+
+extern const struct golden_kind golden_nodes[];
+extern const size_t golden_n_nodes;
 
 /* Two devices and more. */
 void golden_devices(void);

@@ -5,24 +5,17 @@
  */
 #include "golden.h"
 
-#define SIZE (3 * MiB)
+#define SIZE GOLDEN_SIZE
 #define PITCH ((size_t)4096)
 #define WIDTH ((size_t)1000)
 #define ROWS (SIZE / PITCH)
 
-/* The ends of one copy, and how the driver is asked. */
-struct job {
-	CUdeviceptr dst, src;
-	CUcontext dst_ctx, src_ctx;
-	CUstream stream;
-	const struct golden_calls *calls;
-};
-
 static CUdeviceptr block[2];
 static CUstream streams[2]; /* of each device */
+static int can;		    /* be peers */
 static unsigned char *host;
 
-static CUDA_MEMCPY2D rows(const struct job *j)
+static CUDA_MEMCPY2D rows(const struct golden_job *j)
 {
 	return (CUDA_MEMCPY2D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
 			       .srcDevice = j->src,
@@ -36,7 +29,7 @@ static CUDA_MEMCPY2D rows(const struct job *j)
 			       .Height = ROWS - 1};
 }
 
-static CUDA_MEMCPY3D layers(const struct job *j)
+static CUDA_MEMCPY3D layers(const struct golden_job *j)
 {
 	return (CUDA_MEMCPY3D){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
 			       .srcDevice = j->src,
@@ -53,7 +46,7 @@ static CUDA_MEMCPY3D layers(const struct job *j)
 			       .Depth = 3};
 }
 
-static CUDA_MEMCPY3D_PEER peer_layers(const struct job *j)
+static CUDA_MEMCPY3D_PEER peer_layers(const struct golden_job *j)
 {
 	return (CUDA_MEMCPY3D_PEER){.srcMemoryType = CU_MEMORYTYPE_DEVICE,
 				    .srcDevice = j->src,
@@ -71,26 +64,26 @@ static CUDA_MEMCPY3D_PEER peer_layers(const struct job *j)
 }
 
 #define JOB(name, call)                                                        \
-	static CUresult do_##name(const struct job *j)                         \
+	static CUresult do_##name(const struct golden_job *j)                  \
 	{                                                                      \
 		return j->calls->call;                                         \
 	}
 #define JOB_2D(name, call)                                                     \
-	static CUresult do_##name(const struct job *j)                         \
+	static CUresult do_##name(const struct golden_job *j)                  \
 	{                                                                      \
 		CUDA_MEMCPY2D c = rows(j);                                     \
                                                                                \
 		return j->calls->call;                                         \
 	}
 #define JOB_3D(name, call)                                                     \
-	static CUresult do_##name(const struct job *j)                         \
+	static CUresult do_##name(const struct golden_job *j)                  \
 	{                                                                      \
 		CUDA_MEMCPY3D c = layers(j);                                   \
                                                                                \
 		return j->calls->call;                                         \
 	}
 #define JOB_PEER(name, call)                                                   \
-	static CUresult do_##name(const struct job *j)                         \
+	static CUresult do_##name(const struct golden_job *j)                  \
 	{                                                                      \
 		CUDA_MEMCPY3D_PEER c = peer_layers(j);                         \
                                                                                \
@@ -124,36 +117,33 @@ JOB(set_32_async, cuMemsetD32Async(j->dst, 0x23456789, SIZE / 4, j->stream))
 JOB(set_rows, cuMemsetD2D8_v2(j->dst, PITCH, 7, WIDTH, ROWS))
 JOB(set_rows_32, cuMemsetD2D32_v2(j->dst, PITCH, 8, WIDTH / 4, ROWS))
 
-static const struct {
-	const char *name;
-	CUresult (*run)(const struct job *j);
-} jobs[] = {
-	{"cuMemcpy", do_plain},
-	{"cuMemcpyAsync", do_plain_async},
-	{"cuMemcpyDtoD", do_dtod},
-	{"cuMemcpyDtoDAsync", do_dtod_async},
-	{"cuMemcpyDtoD inside", do_interior},
-	{"cuMemcpyHtoD", do_htod},
-	{"cuMemcpyHtoDAsync", do_htod_async},
-	{"cuMemcpyDtoH", do_dtoh},
-	{"cuMemcpyDtoHAsync", do_dtoh_async},
-	{"cuMemcpy from the host", do_from_host},
-	{"cuMemcpy2D", do_rows},
-	{"cuMemcpy2DUnaligned", do_rows_unaligned},
-	{"cuMemcpy2DAsync", do_rows_async},
-	{"cuMemcpy3D", do_layers},
-	{"cuMemcpy3DAsync", do_layers_async},
-	{"cuMemcpyPeer", do_peer},
-	{"cuMemcpyPeerAsync", do_peer_async},
-	{"cuMemcpy3DPeer", do_peer_layers},
-	{"cuMemcpy3DPeerAsync", do_peer_layers_async},
-	{"cuMemsetD8", do_set},
-	{"cuMemsetD16", do_set_16},
-	{"cuMemsetD32", do_set_32},
-	{"cuMemsetD8Async", do_set_async},
-	{"cuMemsetD32Async", do_set_32_async},
-	{"cuMemsetD2D8", do_set_rows},
-	{"cuMemsetD2D32", do_set_rows_32},
+static const struct golden_kind jobs[] = {
+	{"cuMemcpy", do_plain, false},
+	{"cuMemcpyAsync", do_plain_async, false},
+	{"cuMemcpyDtoD", do_dtod, false},
+	{"cuMemcpyDtoDAsync", do_dtod_async, false},
+	{"cuMemcpyDtoD inside", do_interior, false},
+	{"cuMemcpyHtoD", do_htod, false},
+	{"cuMemcpyHtoDAsync", do_htod_async, false},
+	{"cuMemcpyDtoH", do_dtoh, false},
+	{"cuMemcpyDtoHAsync", do_dtoh_async, false},
+	{"cuMemcpy from the host", do_from_host, false},
+	{"cuMemcpy2D", do_rows, false},
+	{"cuMemcpy2DUnaligned", do_rows_unaligned, false},
+	{"cuMemcpy2DAsync", do_rows_async, false},
+	{"cuMemcpy3D", do_layers, false},
+	{"cuMemcpy3DAsync", do_layers_async, false},
+	{"cuMemcpyPeer", do_peer, false},
+	{"cuMemcpyPeerAsync", do_peer_async, false},
+	{"cuMemcpy3DPeer", do_peer_layers, false},
+	{"cuMemcpy3DPeerAsync", do_peer_layers_async, false},
+	{"cuMemsetD8", do_set, false},
+	{"cuMemsetD16", do_set_16, false},
+	{"cuMemsetD32", do_set_32, false},
+	{"cuMemsetD8Async", do_set_async, false},
+	{"cuMemsetD32Async", do_set_32_async, false},
+	{"cuMemsetD2D8", do_set_rows, false},
+	{"cuMemsetD2D32", do_set_rows_32, false},
 };
 
 static void fill(int device, unsigned seed)
@@ -190,35 +180,47 @@ static void wait_all(void)
 	}
 }
 
+static void one(const char *title, const struct golden_kind *kind,
+		const struct golden_job *j, unsigned seed)
+{
+	int to = j->dst == block[1];
+	uint64_t host_hash;
+	CUresult result;
+
+	fill(to, 1000);
+	fill(!to, seed);
+	TRY(cu.cuCtxSetCurrent(j->here));
+	result = kind->run(j);
+	printf("%s: %s: %s", title, kind->name, golden_code(result));
+	if (result == CUDA_SUCCESS) {
+		wait_all();
+		host_hash = victim_hash(HASH_START, host, SIZE);
+		printf(" %016" PRIx64 " %016" PRIx64, hash_of(to), host_hash);
+	}
+	printf("\n");
+}
+
 /* One copy of each kind, on stream `stream`, with device `here` current. */
 static void copies(const char *when, int from, int to, int here,
 		   CUstream stream, const struct golden_calls *calls)
 {
-	struct job j = {.dst = block[to],
-			.src = block[from],
-			.dst_ctx = golden_ctx[to],
-			.src_ctx = golden_ctx[from],
-			.stream = stream,
-			.calls = calls};
+	struct golden_job j = {.dst = block[to],
+			       .src = block[from],
+			       .dst_ctx = golden_ctx[to],
+			       .src_ctx = golden_ctx[from],
+			       .here = golden_ctx[here],
+			       .other = golden_ctx[!here],
+			       .stream = stream,
+			       .calls = calls};
+	char title[80];
 
-	for (size_t i = 0; i < sizeof(jobs) / sizeof(*jobs); i++) {
-		uint64_t host_hash;
-		CUresult result;
-
-		fill(to, 1000);
-		fill(from, (unsigned)i + 1);
-		TRY(cu.cuCtxSetCurrent(golden_ctx[here]));
-		result = jobs[i].run(&j);
-		printf("%s, %d to %d on %d: %s: %s", when, from, to, here,
-		       jobs[i].name, golden_code(result));
-		if (result == CUDA_SUCCESS) {
-			wait_all();
-			host_hash = victim_hash(HASH_START, host, SIZE);
-			printf(" %016" PRIx64 " %016" PRIx64, hash_of(to),
-			       host_hash);
-		}
-		printf("\n");
-	}
+	snprintf(title, sizeof(title), "%s, %d to %d on %d", when, from, to,
+		 here);
+	for (size_t i = 0; i < golden_n_nodes; i++)
+		if (can || !golden_nodes[i].needs_peers)
+			one(title, &golden_nodes[i], &j, (unsigned)i + 101);
+	for (size_t i = 0; i < sizeof(jobs) / sizeof(*jobs); i++)
+		one(title, &jobs[i], &j, (unsigned)i + 1);
 }
 
 static void replay(const char *when, const char *what, CUgraph graph)
@@ -257,41 +259,12 @@ static void captured(const char *when)
 		replay(when, "captured copy", graph);
 }
 
-static void nodes(const char *when)
-{
-	struct job j = {.dst = block[0], .src = block[1]};
-	CUDA_MEMCPY3D c = layers(&j);
-	CUDA_MEMSET_NODE_PARAMS set = {.dst = block[0],
-				       .value = 9,
-				       .elementSize = 1,
-				       .width = SIZE,
-				       .height = 1};
-	CUgraph graph;
-	CUgraphNode node;
-
-	if (!cu.cuGraphAddMemcpyNode || !cu.cuGraphAddMemsetNode)
-		return;
-	fill(1, 78);
-	fill(0, 1000);
-	TRY(cu.cuGraphCreate(&graph, 0));
-	printf("%s: copy node: %s\n", when,
-	       golden_code(cu.cuGraphAddMemcpyNode(&node, graph, NULL, 0, &c,
-						   golden_ctx[0])));
-	replay(when, "copy node", graph);
-	TRY(cu.cuGraphCreate(&graph, 0));
-	printf("%s: set node: %s\n", when,
-	       golden_code(cu.cuGraphAddMemsetNode(&node, graph, NULL, 0, &set,
-						   golden_ctx[0])));
-	replay(when, "set node", graph);
-}
-
 static void all(const char *when, bool is_thorough)
 {
 	for (int k = 0; k < (is_thorough ? 4 : 1); k++)
 		copies(when, k & 1, !(k & 1), k >> 1, streams[k >> 1], &cu);
 	TRY(cu.cuCtxSetCurrent(golden_ctx[0]));
 	captured(when);
-	nodes(when);
 	TRY(cu.cuCtxSetCurrent(golden_ctx[0]));
 }
 
@@ -339,8 +312,6 @@ static void make_block(int device)
 
 void golden_devices(void)
 {
-	int can = 0;
-
 	host = malloc(SIZE);
 	CHECK(host);
 	TRY(cu.cuDevicePrimaryCtxRetain(&golden_ctx[1], 1));

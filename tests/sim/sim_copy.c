@@ -19,12 +19,6 @@
 /* A plain copy of this size may return before it is complete (CUDA docs). */
 #define STAGED_MAX ((size_t)64 << 10)
 
-enum end {
-	END_PAGEABLE,
-	END_PINNED,
-	END_DEVICE,
-};
-
 static uint64_t extent_size(const struct sim_copy *c, size_t pitch,
 			    size_t slice)
 {
@@ -37,9 +31,14 @@ bool sim_copy_check_device(uint64_t addr, uint64_t size, int device, bool write,
 			   bool peer, struct sim_extent *extent)
 {
 	struct sim_memory *m = sim_memory_find(addr);
+	struct sim_mapping *mapping = m ? NULL : sim_vmm_find(addr);
 
 	*extent =
 		(struct sim_extent){.addr = addr, .size = size, .write = write};
+	if (m)
+		extent->home = m->device;
+	else if (mapping)
+		extent->home = mapping->physical->device;
 	if (!m) {
 		/* Facts, 7: without access only cuMemcpyPeer works. */
 		extent->any_device = peer;
@@ -53,26 +52,22 @@ bool sim_copy_check_device(uint64_t addr, uint64_t size, int device, bool write,
 
 /* Fill in one end; false if it can be no end of a copy. */
 static bool resolve(uint64_t addr, uint64_t size, enum sim_side side,
-		    int device, bool write, bool peer, enum end *end,
+		    int device, bool write, bool peer,
 		    struct sim_extent *extent)
 {
 	struct sim_memory *m = sim_memory_find(addr);
 	bool known = m || sim_vmm_find_reservation(addr);
 
-	if (m && sim_memory_is_host(m)) {
-		*end = END_PINNED;
-		*extent = (struct sim_extent){
-			.addr = addr, .size = size, .write = write};
-		return addr + size <= m->range.start + m->range.size;
-	}
-	if (known && side != SIM_HOST_SIDE) {
-		*end = END_DEVICE;
+	if (known && !(m && sim_memory_is_host(m)) && side != SIM_HOST_SIDE)
 		return sim_copy_check_device(addr, size, device, write, peer,
 					     extent);
-	}
-	*end = END_PAGEABLE;
-	*extent = (struct sim_extent){
-		.addr = addr, .size = size, .write = write, .host = true};
+	*extent = (struct sim_extent){.addr = addr,
+				      .size = size,
+				      .write = write,
+				      .home = SIM_HOST_HOME};
+	if (m && sim_memory_is_host(m))
+		return addr + size <= m->range.start + m->range.size;
+	extent->host = true;
 	return !known && addr && side != SIM_DEVICE_SIDE;
 }
 
@@ -90,7 +85,7 @@ static void run_copy(const struct sim_op *op)
 				c->width);
 }
 
-static void stage(struct sim_op *op)
+void sim_copy_stage(struct sim_op *op)
 {
 	uint64_t size = op->touch[1].size;
 
@@ -110,38 +105,68 @@ static void wait_before(struct sim_stream *stream)
 	sim_wait_clock(&clock);
 }
 
-static CUresult submit(struct sim_stream *stream, struct sim_op *op,
-		       enum end dst, enum end src, bool async)
+static CUresult submit(struct sim_stream *stream, struct sim_op *op, bool async)
 {
-	bool stageable = src == END_PAGEABLE && sim_config.backing;
+	const struct sim_extent *dst = &op->touch[0], *src = &op->touch[1];
+	bool stageable = src->host && sim_config.backing;
+	bool devices = dst->home != SIM_HOST_HOME && src->home != SIM_HOST_HOME;
 	CUresult result;
 
-	if (stream->capture || (dst == END_DEVICE && src == END_DEVICE) ||
-	    (async && dst != END_PAGEABLE && src != END_PAGEABLE))
+	if (stream->capture || devices || (async && !dst->host && !src->host))
 		return sim_submit(stream, op, 1);
-	if (dst == END_PAGEABLE || !stageable ||
-	    (!async && op->touch[1].size > STAGED_MAX))
+	if (dst->host || !stageable || (!async && src->size > STAGED_MAX))
 		return sim_submit_sync(stream, op);
 	if (!async)
 		wait_before(stream);
 	if (stream->ctx->sticky)
 		return stream->ctx->sticky;
-	stage(op);
+	sim_copy_stage(op);
 	result = sim_submit(stream, op, 1);
 	if (result != CUDA_SUCCESS)
 		free(op->staged);
 	return result;
 }
 
-CUresult sim_transfer(struct sim_transfer *t, CUstream hStream)
+CUresult sim_copy_prepare(const struct sim_transfer *t, struct sim_context *ctx,
+			  struct sim_op *op)
 {
 	const struct sim_copy *c = &t->copy;
-	struct sim_op op = {.name = "copy",
-			    .call = sim_thread.call,
-			    .n_touch = 2,
-			    .u.copy = *c};
+	uint64_t dst_size = extent_size(c, c->dst_pitch, c->dst_slice);
+	uint64_t src_size = extent_size(c, c->src_pitch, c->src_slice);
+
+	*op = (struct sim_op){.kind = SIM_OP_COPY,
+			      .name = "copy",
+			      .call = sim_thread.call,
+			      .device = ctx->device,
+			      .ctx = ctx,
+			      .u.copy = *c};
+	if (!dst_size)
+		return CUDA_SUCCESS;
+	op->n_touch = 2;
+	if (!resolve(c->dst, dst_size, t->dst, op->device, true, t->peer,
+		     &op->touch[0]) ||
+	    !resolve(c->src, src_size, t->src, op->device, false, t->peer,
+		     &op->touch[1]))
+		return CUDA_ERROR_INVALID_VALUE;
+	if (sim_config.backing)
+		op->run = run_copy;
+	return CUDA_SUCCESS;
+}
+
+bool sim_copy_may_run(const struct sim_op *op)
+{
+	unsigned i;
+
+	for (i = 0; i < op->n_touch; i++)
+		if (!sim_memory_may_touch(op->ctx, op->device, &op->touch[i]))
+			return false;
+	return true;
+}
+
+CUresult sim_transfer(struct sim_transfer *t, CUstream hStream)
+{
 	struct sim_stream *stream;
-	enum end dst, src;
+	struct sim_op op = {0};
 	CUresult result = sim_stream_get(hStream, &stream);
 
 	if (result == CUDA_SUCCESS)
@@ -149,17 +174,9 @@ CUresult sim_transfer(struct sim_transfer *t, CUstream hStream)
 	/* A plain copy waits, so it is as unsafe as any other wait. */
 	if (result == CUDA_SUCCESS && !t->async)
 		result = sim_capture_check_unsafe();
-	if (result != CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS)
+		result = sim_copy_prepare(t, stream->ctx, &op);
+	if (result != CUDA_SUCCESS || !op.n_touch)
 		return result;
-	op.device = stream->ctx->device;
-	if (!extent_size(c, c->dst_pitch, c->dst_slice))
-		return CUDA_SUCCESS;
-	if (!resolve(c->dst, extent_size(c, c->dst_pitch, c->dst_slice), t->dst,
-		     op.device, true, t->peer, &dst, &op.touch[0]) ||
-	    !resolve(c->src, extent_size(c, c->src_pitch, c->src_slice), t->src,
-		     op.device, false, t->peer, &src, &op.touch[1]))
-		return CUDA_ERROR_INVALID_VALUE;
-	if (sim_config.backing)
-		op.run = run_copy;
-	return submit(stream, &op, dst, src, t->async);
+	return submit(stream, &op, t->async);
 }

@@ -6,14 +6,9 @@
 
 #include "sim_base.h"
 #include "sim_capture.h"
+#include "sim_copy.h"
 #include "sim_handle.h"
 #include "sim_stream.h"
-
-struct graph_exec {
-	uint64_t handle;
-	struct sim_op *ops;
-	unsigned n;
-};
 
 struct sim_graph *sim_graph_new(void)
 {
@@ -29,18 +24,44 @@ void sim_graph_add(struct sim_graph *graph, const struct sim_op *op)
 		graph->max = graph->max ? 2 * graph->max : 8;
 		graph->ops = sim_realloc(graph->ops,
 					 graph->max * sizeof(*graph->ops));
+		graph->nodes = sim_realloc(
+			graph->nodes, graph->max * sizeof(struct sim_node *));
 	}
+	graph->nodes[graph->n] = NULL;
 	graph->ops[graph->n++] = *op;
+}
+
+struct sim_node *sim_graph_node(struct sim_graph *graph, unsigned at)
+{
+	struct sim_node *node = graph->nodes[at];
+
+	if (node)
+		return node;
+	node = sim_zalloc(sizeof(*node));
+	node->graph = graph;
+	node->at = at;
+	node->handle = sim_handle_new(SIM_GRAPH_NODE, node);
+	graph->nodes[at] = node;
+	return node;
 }
 
 void sim_graph_free(struct sim_graph *graph)
 {
+	unsigned i;
+
+	for (i = 0; i < graph->n; i++) {
+		if (!graph->nodes[i])
+			continue;
+		sim_handle_free(graph->nodes[i]->handle);
+		free(graph->nodes[i]);
+	}
 	sim_handle_free(graph->handle);
 	free(graph->ops);
+	free(graph->nodes);
 	free(graph);
 }
 
-static void exec_free(struct graph_exec *exec)
+static void exec_free(struct sim_graph_exec *exec)
 {
 	sim_handle_free(exec->handle);
 	free(exec->ops);
@@ -85,7 +106,11 @@ CUresult sim_cuGraphDestroy(CUgraph hGraph)
 	return CUDA_SUCCESS;
 }
 
-/* Counts only; a node is named by its place in the graph. */
+static CUgraphNode node_handle(struct sim_graph *graph, size_t at)
+{
+	return SIM_AS(CUgraphNode, sim_graph_node(graph, (unsigned)at)->handle);
+}
+
 CUresult sim_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes,
 			     size_t *numNodes)
 {
@@ -95,9 +120,21 @@ CUresult sim_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes,
 	if (!graph || !numNodes)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (i = 0; nodes && i < *numNodes; i++)
-		nodes[i] = i < graph->n ? SIM_AS(CUgraphNode, i + 1) : NULL;
+		nodes[i] = i < graph->n ? node_handle(graph, i) : NULL;
 	*numNodes = graph->n;
 	return CUDA_SUCCESS;
+}
+
+/* Copies and sets are looked at once more (semantics, 5.5). */
+static bool may_run(const struct sim_graph *graph)
+{
+	const struct sim_op *op;
+
+	for (op = graph->ops; op < graph->ops + graph->n; op++)
+		if ((op->kind == SIM_OP_COPY && !sim_copy_may_run(op)) ||
+		    (op->kind == SIM_OP_SET && !sim_set_may_run(op)))
+			return false;
+	return true;
 }
 
 CUresult sim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec,
@@ -105,12 +142,13 @@ CUresult sim_cuGraphInstantiateWithFlags(CUgraphExec *phGraphExec,
 					 unsigned long long flags)
 {
 	struct sim_graph *graph = sim_handle_get(SIM_GRAPH, SIM_OF(hGraph));
-	struct graph_exec *exec;
+	struct sim_graph_exec *exec;
 
 	(void)flags;
-	if (!phGraphExec || !graph)
+	if (!phGraphExec || !graph || !may_run(graph))
 		return CUDA_ERROR_INVALID_VALUE;
 	exec = sim_zalloc(sizeof(*exec));
+	exec->graph = graph->handle;
 	exec->n = graph->n;
 	if (graph->n) {
 		exec->ops = sim_zalloc(graph->n * sizeof(*exec->ops));
@@ -171,7 +209,7 @@ CUresult sim_cuGraphUpload(CUgraphExec hGraphExec, CUstream hStream)
 
 CUresult sim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 {
-	struct graph_exec *exec =
+	struct sim_graph_exec *exec =
 		sim_handle_get(SIM_GRAPH_EXEC, SIM_OF(hGraphExec));
 	struct sim_stream *stream;
 	CUresult result = sim_stream_get(hStream, &stream);
@@ -185,7 +223,7 @@ CUresult sim_cuGraphLaunch(CUgraphExec hGraphExec, CUstream hStream)
 
 CUresult sim_cuGraphExecDestroy(CUgraphExec hGraphExec)
 {
-	struct graph_exec *exec =
+	struct sim_graph_exec *exec =
 		sim_handle_get(SIM_GRAPH_EXEC, SIM_OF(hGraphExec));
 
 	if (!exec)

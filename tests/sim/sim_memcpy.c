@@ -187,14 +187,10 @@ static size_t size_or(size_t size, size_t otherwise)
 	return size ? size : otherwise;
 }
 
-static CUresult copy_3d(const CUDA_MEMCPY3D *p, bool peer_copy, bool async,
-			CUstream stream)
+CUresult sim_copy_describe(const CUDA_MEMCPY3D *p, struct sim_transfer *t)
 {
-	struct sim_transfer t = {.peer = peer_copy, .async = async};
-	struct sim_copy *c = &t.copy;
+	struct sim_copy *c = &t->copy;
 
-	if (!p)
-		return CUDA_ERROR_INVALID_VALUE;
 	c->width = p->WidthInBytes;
 	c->height = p->Height;
 	c->depth = p->Depth;
@@ -205,13 +201,25 @@ static CUresult copy_3d(const CUDA_MEMCPY3D *p, bool peer_copy, bool async,
 	if (!pitched(p->dstMemoryType, p->dstHost, p->dstDevice,
 		     p->dstZ * c->dst_slice + p->dstY * c->dst_pitch +
 			     p->dstXInBytes,
-		     &c->dst, &t.dst) ||
+		     &c->dst, &t->dst) ||
 	    !pitched(p->srcMemoryType, p->srcHost, p->srcDevice,
 		     p->srcZ * c->src_slice + p->srcY * c->src_pitch +
 			     p->srcXInBytes,
-		     &c->src, &t.src))
+		     &c->src, &t->src))
 		return CUDA_ERROR_NOT_SUPPORTED;
-	return sim_transfer(&t, stream);
+	return CUDA_SUCCESS;
+}
+
+static CUresult copy_3d(const CUDA_MEMCPY3D *p, bool peer_copy, bool async,
+			CUstream stream)
+{
+	struct sim_transfer t = {.peer = peer_copy, .async = async};
+	CUresult result;
+
+	if (!p)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = sim_copy_describe(p, &t);
+	return result == CUDA_SUCCESS ? sim_transfer(&t, stream) : result;
 }
 
 CUresult sim_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy)

@@ -106,15 +106,14 @@ static bool exists(const struct sim_extent *t)
 	return t->addr + t->size <= m->range.start + m->range.size;
 }
 
-static bool may_touch(const struct sim_stream *stream, const struct sim_op *op,
-		      const struct sim_extent *t)
+bool sim_memory_may_touch(const struct sim_context *ctx, int device,
+			  const struct sim_extent *t)
 {
 	if (t->host || !t->size)
 		return true;
 	if (t->any_device)
 		return exists(t);
-	return sim_memory_accessible(t->addr, t->size, stream->ctx, op->device,
-				     t->write);
+	return sim_memory_accessible(t->addr, t->size, ctx, device, t->write);
 }
 
 bool sim_memory_check_access(struct sim_stream *stream, const struct sim_op *op)
@@ -124,7 +123,7 @@ bool sim_memory_check_access(struct sim_stream *stream, const struct sim_op *op)
 	for (i = 0; i < op->n_touch; i++) {
 		const struct sim_extent *t = &op->touch[i];
 
-		if (may_touch(stream, op, t))
+		if (sim_memory_may_touch(stream->ctx, op->device, t))
 			continue;
 		sim_violation(SIM_V_ILLEGAL,
 			      "%s (%s) touches %#llx+%#llx, "

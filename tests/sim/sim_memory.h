@@ -55,6 +55,10 @@ bool sim_memory_accessible(uint64_t start, uint64_t size,
 			   const struct sim_context *ctx, int device,
 			   bool write);
 
+/* The same for a range of an operation, with what is said of it. */
+bool sim_memory_may_touch(const struct sim_context *ctx, int device,
+			  const struct sim_extent *extent);
+
 /*
  * May the operation start?  If not: as on the hardware, an illegal address
  * breaks the context for good; and it is reported.

@@ -30,33 +30,55 @@ static void run_set(const struct sim_op *op)
 			 s->width);
 }
 
-static CUresult set(const struct sim_set *s, CUstream hStream)
+/* Legacy memory of a device that is no peer is not set: seen on two H200. */
+static bool reaches(const struct sim_op *op)
 {
-	struct sim_op op = {.name = "set",
-			    .call = sim_thread.call,
-			    .n_touch = 1,
-			    .u.set = *s};
-	uint64_t row = (uint64_t)s->width * s->element;
-	struct sim_stream *stream;
-	struct sim_memory *m;
-	CUresult result = sim_stream_get(hStream, &stream);
+	struct sim_memory *m = sim_memory_find(op->u.set.dst);
 
-	if (result != CUDA_SUCCESS)
-		return result;
+	return !m || m->kind != SIM_LEGACY || m->device == op->device ||
+	       sim_context_reaches(op->ctx, m->ctx);
+}
+
+CUresult sim_set_prepare(const struct sim_set *s, struct sim_context *ctx,
+			 struct sim_op *op)
+{
+	uint64_t row = (uint64_t)s->width * s->element;
+
+	*op = (struct sim_op){.kind = SIM_OP_SET,
+			      .name = "set",
+			      .call = sim_thread.call,
+			      .device = ctx->device,
+			      .ctx = ctx,
+			      .u.set = *s};
 	if (!s->width || !s->height)
 		return CUDA_SUCCESS;
 	if (s->dst % s->element || (s->height > 1 && s->pitch < row))
 		return CUDA_ERROR_INVALID_VALUE;
-	op.device = stream->ctx->device;
-	m = sim_memory_find(s->dst);
-	if (m && m->kind == SIM_LEGACY && m->device != op.device &&
-	    !sim_context_reaches(stream->ctx, m->ctx))
-		return CUDA_ERROR_INVALID_VALUE; /* seen on two H200 */
-	if (!sim_copy_check_device(s->dst, (s->height - 1) * s->pitch + row,
-				   op.device, true, false, &op.touch[0]))
+	op->n_touch = 1;
+	if (!reaches(op) ||
+	    !sim_copy_check_device(s->dst, (s->height - 1) * s->pitch + row,
+				   op->device, true, false, &op->touch[0]))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (sim_config.backing)
-		op.run = run_set;
+		op->run = run_set;
+	return CUDA_SUCCESS;
+}
+
+bool sim_set_may_run(const struct sim_op *op)
+{
+	return reaches(op) && sim_copy_may_run(op);
+}
+
+static CUresult set(const struct sim_set *s, CUstream hStream)
+{
+	struct sim_stream *stream;
+	struct sim_op op = {0};
+	CUresult result = sim_stream_get(hStream, &stream);
+
+	if (result == CUDA_SUCCESS)
+		result = sim_set_prepare(s, stream->ctx, &op);
+	if (result != CUDA_SUCCESS || !op.n_touch)
+		return result;
 	return sim_submit(stream, &op, 1);
 }
 

@@ -22,7 +22,11 @@ struct sim_extent {
 	bool host;
 	/* given to a copy that needs no access of the executing device */
 	bool any_device;
+	/* of a copy or set: the device whose memory it is, or SIM_HOST_HOME */
+	int home;
 };
+
+#define SIM_HOST_HOME (-1)
 
 struct sim_copy {
 	uint64_t dst, src;
@@ -49,14 +53,22 @@ enum sim_delay {
 	SIM_DELAY_FLAG, /* until *(uint32_t *)delay_arg */
 };
 
+enum sim_op_kind {
+	SIM_OP_OTHER,
+	SIM_OP_COPY,
+	SIM_OP_SET,
+};
+
 struct sim_op {
+	enum sim_op_kind kind;
 	const char *name; /* kernel or call, for messages */
 	const char *call;
 	/* Runs without the lock; NULL: nothing to do. */
 	void (*run)(const struct sim_op *op);
 	/* Runs with the lock when the operation is complete. */
 	void (*finish)(const struct sim_op *op, struct sim_context *ctx);
-	int device; /* that executes it */
+	int device;		 /* that executes it */
+	struct sim_context *ctx; /* of a copy or set: that it runs in */
 	bool host_function;
 	enum sim_delay delay;
 	uint64_t delay_arg;
