@@ -221,6 +221,14 @@ void vs_copy_open_node(const CUDA_MEMCPY3D *copy, CUcontext ctx)
 	open_node(copy, devices);
 }
 
+void vs_copy_open_set(CUdeviceptr p, CUcontext ctx)
+{
+	struct vs_span span;
+
+	if (vs_pool_find(p, &span))
+		open_span(&span, ctx ? device_of(ctx) : current_device());
+}
+
 void vs_copy_open_moved(const CUDA_MEMCPY3D *copy)
 {
 	open_node(copy, atomic_load(&node_devices) | current_device());
@@ -388,7 +396,8 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 	return peer_3d(&c, way);
 }
 
-bool vs_copy_is_closed_in(CUdeviceptr p, CUcontext ctx)
+/* To work that `ctx` runs (NULL: the current one). */
+static bool is_closed_in(CUdeviceptr p, CUcontext ctx)
 {
 	struct vs_span span;
 	uint64_t runner;
@@ -407,5 +416,5 @@ bool vs_copy_is_closed(CUdeviceptr p, CUstream stream)
 	if (is_created(stream) && vs_real.cuStreamGetCtx &&
 	    vs_real.cuStreamGetCtx(stream, &ctx) != CUDA_SUCCESS)
 		return false;
-	return vs_copy_is_closed_in(p, ctx);
+	return is_closed_in(p, ctx);
 }

@@ -53,6 +53,8 @@ bool vs_copy_open_at(CUdeviceptr p, size_t size, struct vs_way way)
 /* The same for the copy of a node that is made for `ctx` (NULL: current). */
 void vs_copy_open_node(const CUDA_MEMCPY3D *copy, CUcontext ctx)
 	__attribute__((cold));
+/* The same for what such a node sets. */
+void vs_copy_open_set(CUdeviceptr p, CUcontext ctx) __attribute__((cold));
 /* The same when a node gets another copy: nobody tells where it runs. */
 void vs_copy_open_moved(const CUDA_MEMCPY3D *copy) __attribute__((cold));
 
@@ -71,8 +73,6 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
  */
 extern _Atomic bool vs_copy_has_opened;
 bool vs_copy_is_closed(CUdeviceptr p, CUstream stream) __attribute__((cold));
-/* To a node that is made for `ctx` (NULL: current). */
-bool vs_copy_is_closed_in(CUdeviceptr p, CUcontext ctx) __attribute__((cold));
 
 static inline bool vs_set_is_refused(CUdeviceptr dst, CUstream stream)
 {

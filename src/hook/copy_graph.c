@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * copy_graph: copies and sets that are nodes of a graph, and batches of copies;
- * see Note [Copies between devices]. What a copy reaches is opened before its
+ * see Note [Copies between devices]. What a node reaches is opened before the
  * node is made: nothing says whether the driver looks at it then, or when the
- * graph is instantiated, or launched. A set is not opened for; see Note [Sets
- * between devices].
+ * graph is instantiated, or launched. Nor is it known whether it refuses a set
+ * node on memory of a device that is no enabled peer: the shim does not.
  */
 #include "hook/copy.h"
 
@@ -20,25 +20,22 @@ static void open_moved(bool is_open, const CUDA_MEMCPY3D *c)
 		vs_copy_open_moved(c);
 }
 
-static bool is_closed(bool is_open, CUdeviceptr dst, CUcontext ctx)
+static void open_set(bool is_open, const CUDA_MEMSET_NODE_PARAMS *set,
+		     CUcontext ctx)
 {
-	return is_open && vs_pool_count() > 0 &&
-	       atomic_load_explicit(&vs_copy_has_opened,
-				    memory_order_relaxed) &&
-	       vs_copy_is_closed_in(dst, ctx);
+	if (is_open && set && vs_pool_count() > 0)
+		vs_copy_open_set(set->dst, ctx);
 }
 
-/* Returns whether the node may be. */
-static bool open_node(bool is_open, const CUgraphNodeParams *node)
+static void open_node(bool is_open, const CUgraphNodeParams *node)
 {
-	if (!node)
-		return true;
-	if (node->type == CU_GRAPH_NODE_TYPE_MEMSET)
-		return !is_closed(is_open, node->memset.dst, node->memset.ctx);
+	if (!is_open || !node || vs_pool_count() == 0)
+		return;
 	if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
 		open_copy(is_open, &node->memcpy.copyParams,
 			  node->memcpy.copyCtx);
-	return true;
+	else if (node->type == CU_GRAPH_NODE_TYPE_MEMSET)
+		vs_copy_open_set(node->memset.dst, node->memset.ctx);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *out, CUgraph graph,
@@ -80,8 +77,7 @@ VS_EXPORT CUresult CUDAAPI cuGraphAddMemsetNode(
 {
 	bool is_open = vs_enter(VS_API_cuGraphAddMemsetNode);
 
-	if (set && is_closed(is_open, set->dst, ctx))
-		return CUDA_ERROR_INVALID_VALUE;
+	open_set(is_open, set, ctx);
 	return vs_seen(vs_real.cuGraphAddMemsetNode(out, graph, after, n_after,
 						    set, ctx));
 }
@@ -89,7 +85,9 @@ VS_EXPORT CUresult CUDAAPI cuGraphAddMemsetNode(
 VS_EXPORT CUresult CUDAAPI
 cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *set)
 {
-	vs_enter(VS_API_cuGraphMemsetNodeSetParams);
+	bool is_open = vs_enter(VS_API_cuGraphMemsetNodeSetParams);
+
+	open_set(is_open, set, NULL);
 	return vs_seen(vs_real.cuGraphMemsetNodeSetParams(node, set));
 }
 
@@ -99,8 +97,7 @@ VS_EXPORT CUresult CUDAAPI cuGraphExecMemsetNodeSetParams(
 {
 	bool is_open = vs_enter(VS_API_cuGraphExecMemsetNodeSetParams);
 
-	if (set && is_closed(is_open, set->dst, ctx))
-		return CUDA_ERROR_INVALID_VALUE;
+	open_set(is_open, set, ctx);
 	return vs_seen(
 		vs_real.cuGraphExecMemsetNodeSetParams(exec, node, set, ctx));
 }
@@ -112,8 +109,7 @@ VS_EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *out, CUgraph graph,
 {
 	bool is_open = vs_enter(VS_API_cuGraphAddNode);
 
-	if (!open_node(is_open, params))
-		return CUDA_ERROR_INVALID_VALUE;
+	open_node(is_open, params);
 	return vs_seen(
 		vs_real.cuGraphAddNode(out, graph, after, n_after, params));
 }
@@ -126,8 +122,7 @@ VS_EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *out, CUgraph graph,
 {
 	bool is_open = vs_enter(VS_API_cuGraphAddNode_v2);
 
-	if (!open_node(is_open, params))
-		return CUDA_ERROR_INVALID_VALUE;
+	open_node(is_open, params);
 	return vs_seen(vs_real.cuGraphAddNode_v2(out, graph, after, edges,
 						 n_after, params));
 }
@@ -137,8 +132,7 @@ VS_EXPORT CUresult CUDAAPI cuGraphNodeSetParams(CUgraphNode node,
 {
 	bool is_open = vs_enter(VS_API_cuGraphNodeSetParams);
 
-	if (!open_node(is_open, params))
-		return CUDA_ERROR_INVALID_VALUE;
+	open_node(is_open, params);
 	return vs_seen(vs_real.cuGraphNodeSetParams(node, params));
 }
 
@@ -148,8 +142,7 @@ VS_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec exec,
 {
 	bool is_open = vs_enter(VS_API_cuGraphExecNodeSetParams);
 
-	if (!open_node(is_open, params))
-		return CUDA_ERROR_INVALID_VALUE;
+	open_node(is_open, params);
 	return vs_seen(vs_real.cuGraphExecNodeSetParams(exec, node, params));
 }
 

@@ -83,26 +83,6 @@ static CUresult set_moved(const struct golden_job *j)
 	return run(j, graph, cu.cuGraphMemsetNodeSetParams(node, &set));
 }
 
-static CUresult set_in(const struct golden_job *j, CUcontext ctx)
-{
-	CUDA_MEMSET_NODE_PARAMS set = bytes(j->dst, 9);
-	CUgraph graph = new_graph();
-	CUgraphNode node;
-
-	return run(j, graph,
-		   cu.cuGraphAddMemsetNode(&node, graph, NULL, 0, &set, ctx));
-}
-
-static CUresult set_here(const struct golden_job *j)
-{
-	return set_in(j, j->here);
-}
-
-static CUresult set_there(const struct golden_job *j)
-{
-	return set_in(j, j->other);
-}
-
 /* Layers, and a row after them. */
 static CUresult copy_in(const struct golden_job *j, CUcontext ctx)
 {
@@ -220,22 +200,6 @@ static CUresult copy_any(const struct golden_job *j)
 	return any(j, params);
 }
 
-static CUresult set_any(const struct golden_job *j)
-{
-	CUgraphNodeParams params[3] = {0};
-
-	for (unsigned i = 0; i < 3; i++) {
-		params[i].type = CU_GRAPH_NODE_TYPE_MEMSET;
-		params[i].memset.ctx = j->here;
-		params[i].memset.dst = j->dst;
-		params[i].memset.value = 14 + i;
-		params[i].memset.elementSize = 1;
-		params[i].memset.width = SIZE;
-		params[i].memset.height = 1;
-	}
-	return any(j, params);
-}
-
 #define PARTS 4
 #define PART (SIZE / PARTS)
 
@@ -310,8 +274,6 @@ static CUresult boxes_old(const struct golden_job *j)
 
 /* Those first that need not open memory which later ones may reach then. */
 const struct golden_kind golden_nodes[] = {
-	{"set node", set_here, false},
-	{"set node of the other", set_there, false},
 	{"set node, moved", set_moved, false},
 	{"set node, changed", set_changed, false},
 	{"copy node, moved", copy_moved, true},
@@ -319,7 +281,6 @@ const struct golden_kind golden_nodes[] = {
 	{"copy node of the other", copy_there, true},
 	{"copy node, changed", copy_changed, true},
 #if CUDA_VERSION >= 13000
-	{"cuGraphAddNode, set", set_any, false},
 	{"cuGraphAddNode, copy", copy_any, true},
 	{"cuMemcpyBatchAsync", batch_new, true},
 	{"cuMemcpyBatchAsync of 12.8", batch_old, true},
