@@ -274,14 +274,15 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		pthread_mutex_unlock(&pool->lock);
 		if (is_much && wait_for_pending(pool, until))
 			continue;
-		if (is_gathered ? sweep_slabs(pool)
-				: gather_small(pool, &is_gathered))
+		if (!is_gathered && gather_small(pool, &is_gathered))
 			continue;
 		grow_once(pool, kind, span, VS_GROW_MOVE, range_out, &r);
 		if (r != CUDA_ERROR_NOT_FOUND)
 			return r;
 		if (!wait_for_pending(pool, until))
 			break;
+		if (is_gathered)
+			sweep_slabs(pool);
 	}
 	grow_once(pool, kind, span, VS_GROW_BEYOND, range_out, &r);
 	return r;
