@@ -58,9 +58,10 @@ CUresult vs_vmm_unmap(CUdeviceptr at, size_t size);
 CUresult vs_vmm_allow(CUdeviceptr at, size_t size, CUdevice owner,
 		      uint64_t peers);
 
-/* Events of `ctx`, without timing. Pushes and pops the context if needed. */
 /* Bytes of the context's device that nobody has. */
 CUresult vs_vmm_unused(CUcontext ctx, uint64_t *bytes_out);
+
+/* Events of `ctx`, without timing. Pushes and pops the context if needed. */
 CUresult vs_vmm_event_create(CUcontext ctx, CUevent *event_out);
 void vs_vmm_event_destroy(CUevent event);
 /* NOT_READY is not an error. May run under the pool's lock. */

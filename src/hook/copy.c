@@ -32,16 +32,15 @@ static uint64_t current_device(void)
 							       : 0;
 }
 
+/* NULL: of the current context. */
 static uint64_t device_of(CUcontext ctx)
 {
-	CUcontext popped;
-	uint64_t device;
+	CUdevice device;
 
-	if (vs_real.cuCtxPushCurrent_v2(ctx) != CUDA_SUCCESS)
-		return 0;
-	device = current_device();
-	vs_real.cuCtxPopCurrent_v2(&popped);
-	return device;
+	if (!ctx)
+		return current_device();
+	device = vs_device_of(ctx);
+	return device != CU_DEVICE_INVALID ? bit(device) : 0;
 }
 
 /* Not one of the values that name a default stream. */
@@ -215,7 +214,7 @@ static _Atomic uint64_t node_devices;
 
 void vs_copy_open_node(const CUDA_MEMCPY3D *copy, CUcontext ctx)
 {
-	uint64_t devices = ctx ? device_of(ctx) : current_device();
+	uint64_t devices = device_of(ctx);
 
 	atomic_fetch_or(&node_devices, devices);
 	open_node(copy, devices);
@@ -226,7 +225,7 @@ void vs_copy_open_set(CUdeviceptr p, CUcontext ctx)
 	struct vs_span span;
 
 	if (vs_pool_find(p, &span))
-		open_span(&span, ctx ? device_of(ctx) : current_device());
+		open_span(&span, device_of(ctx));
 }
 
 void vs_copy_open_moved(const CUDA_MEMCPY3D *copy)
@@ -396,25 +395,18 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 	return peer_3d(&c, way);
 }
 
-/* To work that `ctx` runs (NULL: the current one). */
-static bool is_closed_in(CUdeviceptr p, CUcontext ctx)
-{
-	struct vs_span span;
-	uint64_t runner;
-
-	if (!vs_pool_find(p, &span))
-		return false;
-	runner = ctx ? device_of(ctx) : current_device();
-	return runner && runner != bit(span.device) &&
-	       !vs_peer_devices_are(__builtin_ctzll(runner), span.device);
-}
-
 bool vs_copy_is_closed(CUdeviceptr p, CUstream stream)
 {
 	CUcontext ctx = NULL;
+	struct vs_span span;
+	uint64_t runner;
 
 	if (is_created(stream) && vs_real.cuStreamGetCtx &&
 	    vs_real.cuStreamGetCtx(stream, &ctx) != CUDA_SUCCESS)
 		return false;
-	return is_closed_in(p, ctx);
+	if (!vs_pool_find(p, &span))
+		return false;
+	runner = device_of(ctx);
+	return runner && runner != bit(span.device) &&
+	       !vs_peer_devices_are(__builtin_ctzll(runner), span.device);
 }

@@ -32,8 +32,8 @@ static void open_node(bool is_open, const CUgraphNodeParams *node)
 	if (!is_open || !node || vs_pool_count() == 0)
 		return;
 	if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
-		open_copy(is_open, &node->memcpy.copyParams,
-			  node->memcpy.copyCtx);
+		vs_copy_open_node(&node->memcpy.copyParams,
+				  node->memcpy.copyCtx);
 	else if (node->type == CU_GRAPH_NODE_TYPE_MEMSET)
 		vs_copy_open_set(node->memset.dst, node->memset.ctx);
 }

@@ -55,7 +55,7 @@ bool vs_peer_devices_are(CUdevice device, CUdevice owner)
 	return p != NULL;
 }
 
-static CUdevice device_of(CUcontext ctx)
+CUdevice vs_device_of(CUcontext ctx)
 {
 	CUcontext popped;
 	CUdevice device = CU_DEVICE_INVALID;
@@ -75,8 +75,8 @@ static void note(CUcontext ctx, CUcontext peer, bool is_enabled)
 	if (fresh)
 		*fresh = (struct pair){.ctx = ctx,
 				       .peer = peer,
-				       .device = device_of(ctx),
-				       .owner = device_of(peer)};
+				       .device = vs_device_of(ctx),
+				       .owner = vs_device_of(peer)};
 	pthread_mutex_lock(&lock);
 	link = find(ctx, peer);
 	if (!*link && fresh) {

@@ -324,9 +324,8 @@ CUresult vs_guard_free(struct vs_pool *pool, CUdeviceptr p)
 	struct vs_range *r;
 
 	pthread_mutex_lock(&pool->lock);
-	r = vs_owner_range(pool, p);
-	if (!r || r->base != p || r->state != VS_RANGE_LIVE ||
-	    atomic_load_explicit(&r->id, memory_order_relaxed) == 0) {
+	r = vs_owner_live(pool, p);
+	if (!r) {
 		pthread_mutex_unlock(&pool->lock);
 		return VS_PASS;
 	}

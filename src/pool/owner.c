@@ -88,6 +88,17 @@ struct vs_range *vs_owner_range(const struct vs_pool *pool, CUdeviceptr p)
 	return NULL;
 }
 
+struct vs_range *vs_owner_live(const struct vs_pool *pool, CUdeviceptr p)
+{
+	struct vs_range *r = vs_owner_range(pool, p);
+
+	return r && r->base == p && r->state == VS_RANGE_LIVE &&
+			       atomic_load_explicit(&r->id,
+						    memory_order_relaxed) != 0
+		       ? r
+		       : NULL;
+}
+
 /* A live small object that `p` points into. */
 static bool find_object(const struct vs_pool *pool, CUdeviceptr p,
 			struct vs_span *span_out)

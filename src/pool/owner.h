@@ -35,5 +35,7 @@ bool vs_owner_init(struct vs_pool *pool);
 void vs_owner_set(struct vs_pool *pool, struct vs_range *r);
 /* The range that holds `p` (not of the slab heap), in any state; lock. */
 struct vs_range *vs_owner_range(const struct vs_pool *pool, CUdeviceptr p);
+/* The one that begins at `p` and is the program's, or NULL; lock. */
+struct vs_range *vs_owner_live(const struct vs_pool *pool, CUdeviceptr p);
 
 #endif

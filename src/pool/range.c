@@ -51,6 +51,16 @@ void vs_range_live(struct vs_pool *pool, uint64_t *asked_out,
 	*blocks_out = blocks - vs_stat_get(pool, lost_blocks);
 }
 
+uint64_t vs_range_slack(struct vs_pool *pool)
+{
+	uint64_t asked, given, blocks, slack;
+
+	vs_range_live(pool, &asked, &given, &blocks);
+	slack = pool->slab_bytes - (given - pool->live_spans);
+	/* other threads allocate and free meanwhile */
+	return slack <= pool->slab_bytes ? slack : 0;
+}
+
 /* Brings the gauges of live memory up to date; lock. */
 static void show_live(struct vs_pool *pool, uint64_t coming)
 {
@@ -170,15 +180,12 @@ static bool should_wait(struct vs_pool *pool)
  */
 static bool wait_in_capture(struct vs_pool *pool)
 {
-	uint64_t asked, given, blocks, pending;
+	uint64_t pending;
 
 	if (vs_capture_count() == 0)
 		return false;
 	pthread_mutex_lock(&pool->lock);
-	vs_range_live(pool, &asked, &given, &blocks);
-	/* of small objects, what is not live */
-	pending = pool->pending_bytes + pool->slab_bytes -
-		  (given - pool->live_spans);
+	pending = pool->pending_bytes + vs_range_slack(pool);
 	pthread_mutex_unlock(&pool->lock);
 	if (pending < vs_stat_get(&pool->stats, live_high) + VS_FLOOR)
 		return false;
@@ -202,6 +209,19 @@ static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
 	return *result_out == CUDA_SUCCESS;
 }
 
+/*
+ * Small objects leave the threads, which tag them by themselves: so they get a
+ * marker here. Returns the tag up to which it covers what was freed.
+ */
+static uint64_t flush_caches(struct vs_pool *pool)
+{
+	uint64_t tag = vs_fence_tag(&pool->fence);
+
+	vs_tcache_flush(pool, NULL);
+	vs_fence_cover(&pool->fence, tag);
+	return tag;
+}
+
 /* Slabs whose objects are all back go home; whether any did. */
 static bool sweep_slabs(struct vs_pool *pool)
 {
@@ -220,18 +240,15 @@ static bool sweep_slabs(struct vs_pool *pool)
  */
 static bool gather_small(struct vs_pool *pool, bool *is_gathered_out)
 {
-	uint64_t asked, given, blocks, slack, tag;
+	uint64_t slack;
 
 	pthread_mutex_lock(&pool->lock);
-	vs_range_live(pool, &asked, &given, &blocks);
-	slack = pool->slab_bytes - (given - pool->live_spans);
+	slack = vs_range_slack(pool);
 	pthread_mutex_unlock(&pool->lock);
 	if (slack < VS_FLOOR / 4 ||
 	    slack < vs_stat_get(&pool->stats, live_high) / 100)
 		return false;
-	tag = vs_fence_tag(&pool->fence);
-	vs_tcache_flush(pool, NULL);
-	vs_fence_cover(&pool->fence, tag);
+	flush_caches(pool);
 	*is_gathered_out = true;
 	return sweep_slabs(pool);
 }
@@ -288,20 +305,15 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 	return r;
 }
 
-/*
- * All that was freed until now comes home, marker by marker, until it is
- * enough. Small objects have tags of their own, so they get a marker here.
- */
+/* All that was freed until now comes home, until it is enough. */
 static bool climb_by_waiting(struct vs_pool *pool, enum vs_heap_kind kind,
 			     uint64_t span, struct vs_range **range_out,
 			     CUresult *result_out)
 {
 	struct vs_fence *f = &pool->fence;
-	uint64_t until = vs_fence_tag(f);
+	uint64_t until = flush_caches(pool);
 	bool may_bar = true; /* once: it may be true for ever */
 
-	vs_tcache_flush(pool, NULL);
-	vs_fence_cover(f, until);
 	for (;;) {
 		bool is_last = vs_fence_is_complete(f, until);
 
@@ -461,9 +473,8 @@ CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
 	struct vs_range *r;
 
 	pthread_mutex_lock(&pool->lock);
-	r = vs_owner_range(pool, p);
-	if (!r || r->base != p || r->state != VS_RANGE_LIVE ||
-	    atomic_load_explicit(&r->id, memory_order_relaxed) == 0) {
+	r = vs_owner_live(pool, p);
+	if (!r) {
 		pthread_mutex_unlock(&pool->lock);
 		return VS_PASS;
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/turnover.h"
 
+#include "pool/range.h"
 #include "pool/state.h"
 #include "pool/tcache.h"
 
@@ -17,21 +18,14 @@
 #define TIMES_LIVE 3
 #define SMALL_LIVE (4 * VS_FLOOR)
 
-/* Small objects: bytes ever handed out; and of slabs that are not live. */
-static uint64_t small_handed(struct vs_pool *pool, uint64_t *slack_out)
+/* Bytes of small objects ever handed out. */
+static uint64_t small_handed(struct vs_pool *pool)
 {
-	uint64_t handed = 0, taken_back = vs_stat_get(pool, odd_free_spans) +
-					  vs_stat_get(pool, lost_spans);
+	uint64_t handed = 0;
 
 	for (struct vs_tcache *tc = vs_tcache_first(pool); tc;
-	     tc = tc->next_made) {
+	     tc = tc->next_made)
 		handed += vs_stat_get(tc, alloc_spans);
-		taken_back += vs_stat_get(tc, free_spans);
-	}
-	*slack_out = pool->slab_bytes - (handed - taken_back);
-	/* other threads allocate and free meanwhile */
-	if (*slack_out > pool->slab_bytes)
-		*slack_out = 0;
 	return handed;
 }
 
@@ -59,10 +53,10 @@ uint64_t vs_turnover_extra(struct vs_pool *pool)
 {
 	struct vs_turnover *t = &pool->turnover;
 	uint64_t most = vs_stat_get(&pool->stats, live_high) * TIMES_LIVE;
-	uint64_t slack, handed = t->handed + small_handed(pool, &slack);
-	uint64_t extra = TIMES_LIVE * (pool->pending_bytes + slack);
+	uint64_t extra =
+		TIMES_LIVE * (pool->pending_bytes + vs_range_slack(pool));
 
-	look(pool, t, handed);
+	look(pool, t, t->handed + small_handed(pool));
 	if (!t->is_fast)
 		return 0;
 	if (most < SMALL_LIVE)
