@@ -29,12 +29,6 @@ static int fresh(void **state)
 	return 0;
 }
 
-static int clean(void **state)
-{
-	(void)state;
-	return sim_violations() != 0;
-}
-
 /* ---- the calls -------------------------------------------------------- */
 
 static CUresult call_alloc(void)

@@ -10,12 +10,6 @@ static struct sim_books books(void)
 	return b;
 }
 
-static int clean(void **state)
-{
-	(void)state;
-	return sim_violations() != 0;
-}
-
 /* Facts, 3; semantics, 8.1. */
 static void reset_takes_legacy_and_leaves_vmm(void **state)
 {

@@ -8,12 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-static int clean(void **state)
-{
-	(void)state;
-	return sim_violations() != 0;
-}
-
 /* ---- failures --------------------------------------------------------- */
 
 static void the_nth_call_fails(void **state)

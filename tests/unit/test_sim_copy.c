@@ -12,12 +12,6 @@ static int fresh(void **state)
 	return 0;
 }
 
-static int clean(void **state)
-{
-	(void)state;
-	return sim_violations() != 0;
-}
-
 static void every_kind_moves_the_bytes(void **state)
 {
 	CUdeviceptr p = new_legacy(8), q = new_mapping(0, 2 * MIB);

@@ -16,12 +16,6 @@ static int fresh(void **state)
 	return 0;
 }
 
-static int clean(void **state)
-{
-	(void)state;
-	return sim_violations() != 0;
-}
-
 static void the_first_call_makes_a_context(void **state)
 {
 	unsigned flags;

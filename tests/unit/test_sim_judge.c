@@ -16,12 +16,6 @@ static int fresh(void **state)
 	return 0;
 }
 
-static int clean(void **state)
-{
-	(void)state;
-	return sim_violations() != 0;
-}
-
 /* ---- memory taken away ------------------------------------------------ */
 
 static void unmap_under_work_is_reported(void **state)

@@ -19,12 +19,6 @@ static int fresh(void **state)
 	return 0;
 }
 
-static int clean(void **state)
-{
-	(void)state;
-	return sim_violations() != 0;
-}
-
 static void small_blocks_share_2_mib(void **state)
 {
 	CUdeviceptr p[64];

@@ -12,12 +12,6 @@ static int fresh(void **state)
 	return 0;
 }
 
-static int clean(void **state)
-{
-	(void)state;
-	return sim_violations() != 0;
-}
-
 static CUDA_MEMCPY3D row(CUdeviceptr dst, CUdeviceptr src, size_t size)
 {
 	return (CUDA_MEMCPY3D){.dstMemoryType = CU_MEMORYTYPE_DEVICE,

@@ -15,12 +15,6 @@ static int fresh(void **state)
 	return 0;
 }
 
-static int clean(void **state)
-{
-	(void)state;
-	return sim_violations() != 0;
-}
-
 static void work_is_asynchronous(void **state)
 {
 	CUdeviceptr p = new_legacy(4);

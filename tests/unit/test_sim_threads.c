@@ -18,12 +18,6 @@ static int fresh(void **state)
 	return 0;
 }
 
-static int clean(void **state)
-{
-	(void)state;
-	return sim_violations() != 0;
-}
-
 static void run_threads(void *(*body)(void *))
 {
 	pthread_t threads[N_THREADS];
