@@ -47,6 +47,30 @@ static CUresult prepare_set(const CUDA_MEMSET_NODE_PARAMS *params,
 	return result;
 }
 
+/* What a node does: one of them. */
+struct job {
+	enum sim_op_kind kind;
+	const CUDA_MEMCPY3D *copy;
+	const CUDA_MEMSET_NODE_PARAMS *set;
+};
+
+static struct job copy_job(const CUDA_MEMCPY3D *copy)
+{
+	return (struct job){.kind = SIM_OP_COPY, .copy = copy};
+}
+
+static struct job set_job(const CUDA_MEMSET_NODE_PARAMS *set)
+{
+	return (struct job){.kind = SIM_OP_SET, .set = set};
+}
+
+static CUresult prepare(const struct job *job, struct sim_context *ctx,
+			struct sim_op *op)
+{
+	return job->kind == SIM_OP_COPY ? prepare_copy(job->copy, ctx, op)
+					: prepare_set(job->set, ctx, op);
+}
+
 /* Each is a node of the graph, and none comes twice. */
 static bool are_nodes(const struct sim_graph *graph, const CUgraphNode *nodes,
 		      size_t n)
@@ -68,31 +92,23 @@ static bool are_nodes(const struct sim_graph *graph, const CUgraphNode *nodes,
 	return true;
 }
 
-/* Of a node to come. */
-struct place {
-	CUgraphNode *out;
-	struct sim_graph *graph;
+static CUresult add(CUgraphNode *out, CUgraph hGraph, const CUgraphNode *after,
+		    size_t n_after, CUcontext hCtx, struct job job)
+{
+	struct sim_graph *graph = sim_handle_get(SIM_GRAPH, SIM_OF(hGraph));
 	struct sim_context *ctx;
-};
+	struct sim_op op = {0};
+	CUresult result;
 
-static CUresult find_place(CUgraphNode *out, CUgraph hGraph,
-			   const CUgraphNode *after, size_t n_after,
-			   CUcontext hCtx, struct place *place)
-{
-	place->out = out;
-	place->graph = sim_handle_get(SIM_GRAPH, SIM_OF(hGraph));
-	if (!out || !place->graph || !are_nodes(place->graph, after, n_after))
+	if (!out || !graph || !are_nodes(graph, after, n_after))
 		return CUDA_ERROR_INVALID_VALUE;
-	return sim_context_get_or_current(hCtx, &place->ctx);
-}
-
-static CUresult add(const struct place *place, const struct sim_op *op)
-{
-	struct sim_graph *graph = place->graph;
-
-	sim_graph_add(graph, op);
-	*place->out = SIM_AS(CUgraphNode,
-			     sim_graph_node(graph, graph->n - 1)->handle);
+	result = sim_context_get_or_current(hCtx, &ctx);
+	if (result == CUDA_SUCCESS)
+		result = prepare(&job, ctx, &op);
+	if (result != CUDA_SUCCESS)
+		return result;
+	sim_graph_add(graph, &op);
+	*out = SIM_AS(CUgraphNode, sim_graph_node(graph, graph->n - 1)->handle);
 	return CUDA_SUCCESS;
 }
 
@@ -135,6 +151,63 @@ static bool is_row(const struct sim_op *op)
 	return op->u.copy.height == 1 && op->u.copy.depth == 1;
 }
 
+/* `hCtx`: where the node moves; NULL: it stays. */
+static CUresult set_anew(CUgraphNode hNode, const CUcontext *hCtx,
+			 struct job job)
+{
+	struct sim_op *was = op_of(hNode, job.kind), op = {0};
+	struct sim_context *ctx;
+	CUresult result = CUDA_SUCCESS;
+
+	if (!was)
+		return CUDA_ERROR_INVALID_VALUE;
+	ctx = was->ctx;
+	if (hCtx)
+		result = sim_context_get_or_current(*hCtx, &ctx);
+	if (result == CUDA_SUCCESS)
+		result = prepare(&job, ctx, &op);
+	if (result == CUDA_SUCCESS)
+		*was = op;
+	return result;
+}
+
+/*
+ * What an executable graph may change (cuda.h). A copy: one row before and
+ * after, between the same places. A set: the height stays, and if there are
+ * rows all but the value and place.
+ */
+static bool may_change(enum sim_op_kind kind, const struct sim_op *was,
+		       const struct sim_op *op)
+{
+	if (kind == SIM_OP_COPY)
+		return is_row(was) && is_row(op) && is_at_home(op, was);
+	return is_at_home(op, was) && op->u.set.height == was->u.set.height &&
+	       (op->u.set.height <= 1 ||
+		(op->u.set.width == was->u.set.width &&
+		 op->u.set.pitch == was->u.set.pitch &&
+		 op->u.set.element == was->u.set.element));
+}
+
+static CUresult set_exec(CUgraphExec hExec, CUgraphNode hNode, CUcontext hCtx,
+			 struct job job)
+{
+	struct sim_op *was = exec_op_of(hExec, hNode, job.kind), op = {0};
+	struct sim_context *ctx;
+	CUresult result;
+
+	if (!was)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = sim_context_get_or_current(hCtx, &ctx);
+	if (result == CUDA_SUCCESS)
+		result = prepare(&job, ctx, &op);
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!may_change(job.kind, was, &op))
+		return CUDA_ERROR_INVALID_VALUE;
+	*was = op;
+	return CUDA_SUCCESS;
+}
+
 /* ---- driver functions ------------------------------------------------ */
 
 CUresult sim_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -143,14 +216,8 @@ CUresult sim_cuGraphAddMemcpyNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 				  const CUDA_MEMCPY3D *copyParams,
 				  CUcontext ctx)
 {
-	struct place place;
-	struct sim_op op = {0};
-	CUresult result = find_place(phGraphNode, hGraph, dependencies,
-				     numDependencies, ctx, &place);
-
-	if (result == CUDA_SUCCESS)
-		result = prepare_copy(copyParams, place.ctx, &op);
-	return result == CUDA_SUCCESS ? add(&place, &op) : result;
+	return add(phGraphNode, hGraph, dependencies, numDependencies, ctx,
+		   copy_job(copyParams));
 }
 
 CUresult sim_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -159,106 +226,67 @@ CUresult sim_cuGraphAddMemsetNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 				  const CUDA_MEMSET_NODE_PARAMS *memsetParams,
 				  CUcontext ctx)
 {
-	struct place place;
-	struct sim_op op = {0};
-	CUresult result = find_place(phGraphNode, hGraph, dependencies,
-				     numDependencies, ctx, &place);
-
-	if (result == CUDA_SUCCESS)
-		result = prepare_set(memsetParams, place.ctx, &op);
-	return result == CUDA_SUCCESS ? add(&place, &op) : result;
+	return add(phGraphNode, hGraph, dependencies, numDependencies, ctx,
+		   set_job(memsetParams));
 }
 
 /* A node stays in the context that it was added for. */
 CUresult sim_cuGraphMemcpyNodeSetParams(CUgraphNode hNode,
 					const CUDA_MEMCPY3D *nodeParams)
 {
-	struct sim_op *was = op_of(hNode, SIM_OP_COPY), op = {0};
-	CUresult result = CUDA_ERROR_INVALID_VALUE;
-
-	if (was)
-		result = prepare_copy(nodeParams, was->ctx, &op);
-	if (result == CUDA_SUCCESS)
-		*was = op;
-	return result;
+	return set_anew(hNode, NULL, copy_job(nodeParams));
 }
 
 CUresult
 sim_cuGraphMemsetNodeSetParams(CUgraphNode hNode,
 			       const CUDA_MEMSET_NODE_PARAMS *nodeParams)
 {
-	struct sim_op *was = op_of(hNode, SIM_OP_SET), op = {0};
-	CUresult result = CUDA_ERROR_INVALID_VALUE;
-
-	if (was)
-		result = prepare_set(nodeParams, was->ctx, &op);
-	if (result == CUDA_SUCCESS)
-		*was = op;
-	return result;
+	return set_anew(hNode, NULL, set_job(nodeParams));
 }
 
-/* One row before and after, between the same places (cuda.h). */
 CUresult sim_cuGraphExecMemcpyNodeSetParams(CUgraphExec hGraphExec,
 					    CUgraphNode hNode,
 					    const CUDA_MEMCPY3D *copyParams,
 					    CUcontext ctx)
 {
-	struct sim_op *was = exec_op_of(hGraphExec, hNode, SIM_OP_COPY),
-		      op = {0};
-	struct sim_context *context;
-	CUresult result = sim_context_get_or_current(ctx, &context);
-
-	if (!was)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (result == CUDA_SUCCESS)
-		result = prepare_copy(copyParams, context, &op);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!is_row(was) || !is_row(&op) || !is_at_home(&op, was))
-		return CUDA_ERROR_INVALID_VALUE;
-	*was = op;
-	return CUDA_SUCCESS;
+	return set_exec(hGraphExec, hNode, ctx, copy_job(copyParams));
 }
 
-/* The height stays, and if there are rows all but the value and place. */
 CUresult
 sim_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 				   const CUDA_MEMSET_NODE_PARAMS *memsetParams,
 				   CUcontext ctx)
 {
-	struct sim_op *was = exec_op_of(hGraphExec, hNode, SIM_OP_SET),
-		      op = {0};
-	struct sim_context *context;
-	CUresult result = sim_context_get_or_current(ctx, &context);
-
-	if (!was)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (result == CUDA_SUCCESS)
-		result = prepare_set(memsetParams, context, &op);
-	if (result != CUDA_SUCCESS)
-		return result;
-	if (!is_at_home(&op, was) || op.u.set.height != was->u.set.height)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (op.u.set.height > 1 && (op.u.set.width != was->u.set.width ||
-				    op.u.set.pitch != was->u.set.pitch ||
-				    op.u.set.element != was->u.set.element))
-		return CUDA_ERROR_INVALID_VALUE;
-	*was = op;
-	return CUDA_SUCCESS;
+	return set_exec(hGraphExec, hNode, ctx, set_job(memsetParams));
 }
 
 /* ---- the same by a tagged union --------------------------------------- */
 
-static CUDA_MEMSET_NODE_PARAMS set_of(const CUgraphNodeParams *params)
+/* `set` holds what the job points to. NOT_SUPPORTED: of another kind. */
+static CUresult job_of(const CUgraphNodeParams *params, struct job *job_out,
+		       CUDA_MEMSET_NODE_PARAMS *set, CUcontext *ctx_out)
 {
-	const CUDA_MEMSET_NODE_PARAMS_v2 *set = &params->memset;
+	const CUDA_MEMSET_NODE_PARAMS_v2 *v2;
 
-	return (CUDA_MEMSET_NODE_PARAMS){.dst = set->dst,
-					 .pitch = set->pitch,
-					 .value = set->value,
-					 .elementSize = set->elementSize,
-					 .width = set->width,
-					 .height = set->height};
+	if (!params)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (params->type == CU_GRAPH_NODE_TYPE_MEMCPY) {
+		*job_out = copy_job(&params->memcpy.copyParams);
+		*ctx_out = params->memcpy.copyCtx;
+		return CUDA_SUCCESS;
+	}
+	if (params->type != CU_GRAPH_NODE_TYPE_MEMSET)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	v2 = &params->memset;
+	*set = (CUDA_MEMSET_NODE_PARAMS){.dst = v2->dst,
+					 .pitch = v2->pitch,
+					 .value = v2->value,
+					 .elementSize = v2->elementSize,
+					 .width = v2->width,
+					 .height = v2->height};
+	*job_out = set_job(set);
+	*ctx_out = v2->ctx;
+	return CUDA_SUCCESS;
 }
 
 CUresult sim_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -268,21 +296,15 @@ CUresult sim_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 			       CUgraphNodeParams *nodeParams)
 {
 	CUDA_MEMSET_NODE_PARAMS set;
+	CUcontext ctx;
+	struct job job;
+	CUresult result = job_of(nodeParams, &job, &set, &ctx);
 
 	(void)dependencyData;
-	if (!nodeParams)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (nodeParams->type == CU_GRAPH_NODE_TYPE_MEMCPY)
-		return sim_cuGraphAddMemcpyNode(phGraphNode, hGraph,
-						dependencies, numDependencies,
-						&nodeParams->memcpy.copyParams,
-						nodeParams->memcpy.copyCtx);
-	if (nodeParams->type != CU_GRAPH_NODE_TYPE_MEMSET)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	set = set_of(nodeParams);
-	return sim_cuGraphAddMemsetNode(phGraphNode, hGraph, dependencies,
-					numDependencies, &set,
-					nodeParams->memset.ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	return add(phGraphNode, hGraph, dependencies, numDependencies, ctx,
+		   job);
 }
 
 CUresult sim_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
@@ -299,50 +321,22 @@ CUresult sim_cuGraphNodeSetParams(CUgraphNode hNode,
 				  CUgraphNodeParams *nodeParams)
 {
 	CUDA_MEMSET_NODE_PARAMS set;
-	struct sim_context *ctx;
-	struct sim_op *was, op = {0};
-	CUresult result = CUDA_ERROR_INVALID_VALUE;
+	CUcontext ctx;
+	struct job job;
+	CUresult result = job_of(nodeParams, &job, &set, &ctx);
 
-	if (!nodeParams)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (nodeParams->type == CU_GRAPH_NODE_TYPE_MEMCPY) {
-		was = op_of(hNode, SIM_OP_COPY);
-		if (was)
-			result = sim_context_get_or_current(
-				nodeParams->memcpy.copyCtx, &ctx);
-		if (result == CUDA_SUCCESS)
-			result = prepare_copy(&nodeParams->memcpy.copyParams,
-					      ctx, &op);
-	} else if (nodeParams->type == CU_GRAPH_NODE_TYPE_MEMSET) {
-		was = op_of(hNode, SIM_OP_SET);
-		set = set_of(nodeParams);
-		if (was)
-			result = sim_context_get_or_current(
-				nodeParams->memset.ctx, &ctx);
-		if (result == CUDA_SUCCESS)
-			result = prepare_set(&set, ctx, &op);
-	} else {
-		return CUDA_ERROR_NOT_SUPPORTED;
-	}
-	if (result == CUDA_SUCCESS)
-		*was = op;
-	return result;
+	return result == CUDA_SUCCESS ? set_anew(hNode, &ctx, job) : result;
 }
 
 CUresult sim_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 				      CUgraphNodeParams *nodeParams)
 {
 	CUDA_MEMSET_NODE_PARAMS set;
+	CUcontext ctx;
+	struct job job;
+	CUresult result = job_of(nodeParams, &job, &set, &ctx);
 
-	if (!nodeParams)
-		return CUDA_ERROR_INVALID_VALUE;
-	if (nodeParams->type == CU_GRAPH_NODE_TYPE_MEMCPY)
-		return sim_cuGraphExecMemcpyNodeSetParams(
-			hGraphExec, hNode, &nodeParams->memcpy.copyParams,
-			nodeParams->memcpy.copyCtx);
-	if (nodeParams->type != CU_GRAPH_NODE_TYPE_MEMSET)
-		return CUDA_ERROR_NOT_SUPPORTED;
-	set = set_of(nodeParams);
-	return sim_cuGraphExecMemsetNodeSetParams(hGraphExec, hNode, &set,
-						  nodeParams->memset.ctx);
+	if (result != CUDA_SUCCESS)
+		return result;
+	return set_exec(hGraphExec, hNode, ctx, job);
 }
