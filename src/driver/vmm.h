@@ -76,6 +76,12 @@ void vs_vmm_unrelax(CUstreamCaptureMode saved);
 
 /* Monotonic nanoseconds (replaced in unit tests and in replay). */
 extern uint64_t (*vs_vmm_clock)(void);
+/*
+ * The same, roughly, from the CPU's own counter: it may run at half or twice
+ * the speed, and cores may differ a little. For what is done now and then, on
+ * paths where reading the clock costs more than the rest.
+ */
+extern uint64_t (*vs_vmm_ticks)(void);
 /* A pause in a wait, longer in later rounds (replaced likewise). */
 extern void (*vs_vmm_pause)(unsigned round);
 

@@ -316,7 +316,7 @@ void vs_fence_glance(struct vs_fence *f)
 	/* in policy ordered nothing that is reused waits for the host */
 	if (f->is_ordered || !may_poll(f))
 		return;
-	now = vs_vmm_clock();
+	now = vs_vmm_ticks();
 	if (now - atomic_load_explicit(&f->looked, memory_order_relaxed) <
 		    GLANCE_NS ||
 	    pthread_mutex_trylock(&f->lock) != 0)

@@ -67,7 +67,7 @@ struct vs_fence {
 	/* oldest, next free; tail - head in flight; written under lock */
 	_Atomic unsigned head, tail;
 	struct vs_event *spare;	 /* events to use again */
-	_Atomic uint64_t looked; /* by vs_fence_glance(), last; clock */
+	_Atomic uint64_t looked; /* by vs_fence_glance(), last; ticks */
 	_Atomic uint64_t slow;	 /* a wait for this epoch ran out of time */
 	_Atomic uint64_t slow_patience; /* this much, ns */
 	_Atomic uint64_t *reach; /* devices whose contexts reach the memory */

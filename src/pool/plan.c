@@ -22,8 +22,8 @@ static const struct {
 
 enum {
 	BASES_TRIED = 256, /* idle ranges looked at to extend */
-	SLACK_PERCENT = 3, /* held beyond the high-water mark of live bytes */
-	TOO_MUCH_PERCENT = 6, /* held so: the chunks are too large */
+	SLACK = 44,    /* held beyond the high-water mark of live bytes ... */
+	TOO_MUCH = 65, /* ... so much: the chunks are too large; thousandths */
 	FINEST = 2,
 	USUAL_TIMES = 4, /* a larger request gets several chunks */
 };
@@ -44,7 +44,7 @@ static uint64_t high_water(struct vs_pool *pool)
 static uint64_t allowance(struct vs_pool *pool)
 {
 	uint64_t high = high_water(pool), held = pool->chunks.held;
-	uint64_t slack = high / 100 * SLACK_PERCENT;
+	uint64_t slack = high / 1000 * SLACK;
 	uint64_t budget = high + (slack < VS_FLOOR ? VS_FLOOR : slack);
 
 	budget += vs_turnover_extra(pool);
@@ -163,9 +163,9 @@ void vs_plan_refine(struct vs_pool *pool, uint64_t bytes)
 {
 	uint64_t high = high_water(pool);
 
-	if (high / 100 * SLACK_PERCENT > VS_FLOOR &&
+	if (high / 1000 * SLACK > VS_FLOOR &&
 	    pool->chunks.fineness < FINEST &&
-	    pool->chunks.held + bytes > high / 100 * (100 + TOO_MUCH_PERCENT))
+	    pool->chunks.held + bytes > high / 1000 * (1000 + TOO_MUCH))
 		pool->chunks.fineness *= 2;
 }
 

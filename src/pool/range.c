@@ -163,14 +163,14 @@ static struct vs_range *take_locked(struct vs_pool *pool,
 
 /*
  * Pending memory is worth a wait when much of the memory is in it: a
- * sixteenth part (the traces of HACKING.md), or more than the knob allows.
+ * twentieth part (the traces of HACKING.md), or more than the knob allows.
  */
 static bool should_wait(struct vs_pool *pool)
 {
 	uint64_t limit = pool->pending_limit;
 
 	if (limit == 0)
-		limit = vs_stat_get(&pool->stats, live_high) / 16;
+		limit = vs_stat_get(&pool->stats, live_high) / 20;
 	return pool->pending_bytes > limit;
 }
 
@@ -459,7 +459,7 @@ static void mark_sometimes(struct vs_pool *pool)
 	if (pool->unmarked_bytes <= quantum || quantum <= VS_SMALL_MAX)
 		return;
 	if (pool->turnover.is_fast) {
-		uint64_t now = vs_vmm_clock();
+		uint64_t now = vs_vmm_ticks();
 
 		if (now - pool->marked < MARK_NS)
 			return;

@@ -2,7 +2,7 @@
 #include "pool/stitch.h"
 
 #define NO_CAP UINT64_MAX
-#define WORTH_A_VIEW ((uint64_t)2 << 20) /* bytes a tail must bring more */
+#define WORTH_A_VIEW ((uint64_t)4 << 20) /* bytes a tail must bring more */
 #define WORTH_A_HEAD ((uint64_t)4 << 20) /* bytes a head must save at least */
 
 /* Largest chunk to touch: a small block would keep it from being idle. */

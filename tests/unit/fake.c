@@ -445,6 +445,6 @@ void fake_install(uint64_t memory)
 	real.cuMemAlloc_v2 = fake_alloc;
 	real.cuMemGetInfo_v2 = fake_info;
 	vs_real_set(&real);
-	vs_vmm_clock = fake_clock;
+	vs_vmm_clock = vs_vmm_ticks = fake_clock;
 	vs_vmm_pause = fake_pause;
 }
