@@ -334,6 +334,9 @@ static bool lock_unless_done(struct vs_fence *f, uint64_t tag)
 	for (unsigned i = 0; i < TURNS; i++) {
 		if (pthread_mutex_trylock(&f->lock) == 0)
 			return true;
+		if (i == 0)
+			atomic_fetch_add_explicit(&f->crowded, 1,
+						  memory_order_relaxed);
 		for (unsigned j = 0; j < PAUSES_A_TURN; j++)
 			vs_relax_cpu();
 		if (vs_fence_is_done(f, tag))

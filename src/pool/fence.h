@@ -66,9 +66,10 @@ struct vs_fence {
 	struct vs_marker ring[VS_MARKERS];
 	/* oldest, next free; tail - head in flight; written under lock */
 	_Atomic unsigned head, tail;
-	struct vs_event *spare;	 /* events to use again */
-	_Atomic uint64_t looked; /* by vs_fence_glance(), last; ticks */
-	_Atomic uint64_t slow;	 /* a wait for this epoch ran out of time */
+	struct vs_event *spare;	  /* events to use again */
+	_Atomic uint64_t looked;  /* by vs_fence_glance(), last; ticks */
+	_Atomic uint64_t crowded; /* settles that met another at it; grows */
+	_Atomic uint64_t slow;	  /* a wait for this epoch ran out of time */
 	_Atomic uint64_t slow_patience; /* this much, ns */
 	_Atomic uint64_t *reach; /* devices whose contexts reach the memory */
 	pthread_mutex_t barrier; /* one at a time; before all other locks */

@@ -163,8 +163,7 @@ void vs_plan_refine(struct vs_pool *pool, uint64_t bytes)
 {
 	uint64_t high = high_water(pool);
 
-	if (high / 1000 * SLACK > VS_FLOOR &&
-	    pool->chunks.fineness < FINEST &&
+	if (high / 1000 * SLACK > VS_FLOOR && pool->chunks.fineness < FINEST &&
 	    pool->chunks.held + bytes > high / 1000 * (1000 + TOO_MUCH))
 		pool->chunks.fineness *= 2;
 }

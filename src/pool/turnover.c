@@ -16,7 +16,7 @@
 #define DEVICE_SHARE 64
 /* ... so many times what was live at most, or so much if that is more. */
 #define TIMES_LIVE 3
-#define SMALL_LIVE (4 * VS_FLOOR)
+#define SMALL_LIVE (8 * VS_FLOOR)
 
 /* Bytes of small objects ever handed out. */
 static uint64_t small_handed(struct vs_pool *pool)
