@@ -12,8 +12,10 @@
 
 enum { MAX_CONTEXTS = 256 };
 
-/* How often markers are looked at where nothing yet depends on it, at most. */
-#define GLANCE_NS ((uint64_t)200000)
+/* What vs_fence_pace() is: ticks; of the lag. */
+#define PACE_LEAST ((uint64_t)200000)
+#define PACE_MOST ((uint64_t)1000000)
+#define PACE_SHARE 16
 
 /*
  * A marker and a look at it take the holder of the lock less than 1 us on an
@@ -145,8 +147,8 @@ static bool record_marker(struct vs_fence *f)
 	vs_stat_add(f->stats, markers, 1);
 	if (f->is_ordered)
 		atomic_store_explicit(&f->done, epoch, memory_order_release);
-	f->ring[f->tail % VS_MARKERS] =
-		(struct vs_marker){.epoch = epoch, .events = events};
+	f->ring[f->tail % VS_MARKERS] = (struct vs_marker){
+		.epoch = epoch, .events = events, .recorded = vs_vmm_ticks()};
 	f->tail++;
 	atomic_store_explicit(&f->covered, epoch, memory_order_release);
 	return true;
@@ -286,11 +288,25 @@ static bool poll_markers(struct vs_fence *f)
 		struct vs_marker *m = &f->ring[f->head % VS_MARKERS];
 
 		keep_events(f, m->events);
-		if (i == n - 1)
+		if (i == n - 1) {
 			completed(f, m->epoch);
+			atomic_store_explicit(&f->lag,
+					      vs_vmm_ticks() - m->recorded,
+					      memory_order_relaxed);
+		}
 		f->head++;
 	}
 	return n > 0;
+}
+
+uint64_t vs_fence_pace(struct vs_fence *f)
+{
+	uint64_t pace = atomic_load_explicit(&f->lag, memory_order_relaxed) /
+			PACE_SHARE;
+
+	if (pace < PACE_LEAST)
+		return PACE_LEAST;
+	return pace < PACE_MOST ? pace : PACE_MOST;
 }
 
 bool vs_fence_poll(struct vs_fence *f)
@@ -318,7 +334,7 @@ void vs_fence_glance(struct vs_fence *f)
 		return;
 	now = vs_vmm_ticks();
 	if (now - atomic_load_explicit(&f->looked, memory_order_relaxed) <
-		    GLANCE_NS ||
+		    vs_fence_pace(f) ||
 	    pthread_mutex_trylock(&f->lock) != 0)
 		return;
 	atomic_store_explicit(&f->looked, now, memory_order_relaxed);

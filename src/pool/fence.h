@@ -47,6 +47,7 @@
 struct vs_marker {
 	uint64_t epoch;		 /* all frees up to this tag are covered */
 	struct vs_event *events; /* not yet seen complete */
+	uint64_t recorded;	 /* ticks */
 	bool is_kept;		 /* see vs_fence_keep() */
 };
 
@@ -68,6 +69,7 @@ struct vs_fence {
 	_Atomic unsigned head, tail;
 	struct vs_event *spare;	  /* events to use again */
 	_Atomic uint64_t looked;  /* by vs_fence_glance(), last; ticks */
+	_Atomic uint64_t lag;	  /* the last: record to seen complete; ticks */
 	_Atomic uint64_t crowded; /* settles that met another at it; grows */
 	_Atomic uint64_t slow;	  /* a wait for this epoch ran out of time */
 	_Atomic uint64_t slow_patience; /* this much, ns */
@@ -130,8 +132,13 @@ bool vs_fence_settle(struct vs_fence *f, uint64_t tag);
  */
 bool vs_fence_poll(struct vs_fence *f);
 /*
- * The same, now and then: nothing if that was just done, or while another
- * thread does it or records.
+ * The least time (ticks) between two markers, or two looks at them, on which
+ * nothing depends yet: a small part of how far the GPU is behind.
+ */
+uint64_t vs_fence_pace(struct vs_fence *f);
+/*
+ * The same as vs_fence_poll, at that pace: nothing if that was just done, or
+ * while another thread does it or records.
  */
 void vs_fence_glance(struct vs_fence *f);
 /*

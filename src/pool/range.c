@@ -13,11 +13,6 @@
 #define MS ((uint64_t)1000000)
 /* How long a wait that only saves memory may take; Note [Patience]. */
 #define THRIFT_PATIENCE (100 * MS)
-/*
- * How long between two markers that are recorded without need, at least, while
- * the program is fast (pool/turnover): it would have one for every free.
- */
-#define MARK_NS ((uint64_t)100000)
 /* How long a wait may take when the alternative is out of memory. */
 #define NEED_PATIENCE (30000 * MS)
 /* Ranges below this are kept apart, in chunks of their own size. */
@@ -451,7 +446,10 @@ void vs_range_end_life(struct vs_pool *pool, struct vs_range *r)
 	vs_stat_bump(pool, live_blocks, -1);
 }
 
-/* Several markers in flight, so that a wait is for little work only. */
+/*
+ * Several markers in flight, so that a wait is for little work only. A program
+ * that is fast (pool/turnover) would have one for every free.
+ */
 static void mark_sometimes(struct vs_pool *pool)
 {
 	uint64_t quantum = vs_stat_get(&pool->stats, live_high) / 64;
@@ -461,7 +459,7 @@ static void mark_sometimes(struct vs_pool *pool)
 	if (pool->turnover.is_fast) {
 		uint64_t now = vs_vmm_ticks();
 
-		if (now - pool->marked < MARK_NS)
+		if (now - pool->marked < vs_fence_pace(&pool->fence))
 			return;
 		pool->marked = now;
 	}

@@ -14,7 +14,7 @@
  * that batches are larger for the next turns.
  */
 #define BIN_BYTES ((size_t)16 << 20)
-#define BIN_BYTES_IN_CROWD ((size_t)32 << 20)
+#define BIN_BYTES_IN_CROWD ((size_t)64 << 20)
 enum { CROWD_TURNS = 8 };
 /* Serials taken at a time. */
 #define SERIALS 4096

@@ -105,6 +105,37 @@ static void test_settled_by_one(void **state)
 	assert_int_equal(fake.records, records + 1);
 }
 
+/* Looks that nothing depends on are a part of the lag apart, within bounds. */
+static void test_looks_follow_the_lag(void **state)
+{
+	static const struct {
+		uint64_t lag, pace;
+	} seen[] = {{0, 200000}, {8000000, 500000}, {NEVER, 1000000}};
+	uint64_t epoch, pace;
+
+	(void)state;
+	for (unsigned i = 0; i < sizeof(seen) / sizeof(seen[0]); i++) {
+		record(seen[i].lag);
+		fake.now += seen[i].lag;
+		assert_true(vs_fence_poll(fence));
+		pace = vs_fence_pace(fence);
+		assert_int_equal(pace, seen[i].pace);
+		epoch = record(0);
+		vs_fence_glance(fence);
+		assert_true(vs_fence_is_complete(fence, epoch));
+		/* that was a lag of nothing */
+		assert_int_equal(vs_fence_pace(fence), 200000);
+		epoch = record(0);
+		fake.now += 199999;
+		vs_fence_glance(fence);
+		assert_false(vs_fence_is_complete(fence, epoch));
+		fake.now++;
+		vs_fence_glance(fence);
+		assert_true(vs_fence_is_complete(fence, epoch));
+		fake.now += pace;
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -113,6 +144,7 @@ int main(void)
 		cmocka_unit_test_setup(test_a_kept_one_is_not_passed_over,
 				       fresh),
 		cmocka_unit_test_setup(test_settled_by_one, fresh),
+		cmocka_unit_test_setup(test_looks_follow_the_lag, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,6 +3,9 @@
  * The thread caches on the counting driver: whose markers serve a thread that
  * allocates and frees in a loop.
  */
+#include <pthread.h>
+#include <sched.h>
+
 #include "fake_test.h"
 #include "pool/state.h"
 #include "pool/tcache.h"
@@ -117,6 +120,48 @@ static void test_markers_a_pair(void **state)
 	assert_in_range(fake.records - records, 1, PAIRS / 5);
 }
 
+struct caps {
+	unsigned soon, late; /* objects a batch may hold, after some turns */
+};
+
+static void *turn(void *caps_out)
+{
+	struct caps *caps = caps_out;
+	struct vs_tcache *tc;
+	struct vs_bin *bin;
+
+	warm_up();
+	tc = vs_thread_self()->cache;
+	bin = &tc->bin[vs_class_of(MiB)];
+	caps->soon = bin->cap;
+	for (int i = 0; i < 20; i++)
+		warm_up();
+	caps->late = bin->cap;
+	return NULL;
+}
+
+static void test_larger_batches_in_a_crowd(void **state)
+{
+	struct caps alone, crowded;
+	struct vs_fence *f;
+	pthread_t thread;
+	uint64_t before;
+
+	(void)state;
+	turn(&alone);
+	f = &vs_pool_of(0)->fence;
+	before = f->crowded;
+	pthread_mutex_lock(&f->lock);
+	assert_int_equal(pthread_create(&thread, NULL, turn, &crowded), 0);
+	while (f->crowded == before)
+		sched_yield();
+	pthread_mutex_unlock(&f->lock);
+	pthread_join(thread, NULL);
+	assert_int_equal(alone.soon, alone.late);
+	assert_true(crowded.soon > alone.soon);
+	assert_int_equal(crowded.late, alone.late);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -125,6 +170,7 @@ int main(void)
 		cmocka_unit_test_setup(test_not_before_it_is_complete, fresh),
 		cmocka_unit_test_setup(test_one_marker_for_many, fresh),
 		cmocka_unit_test_setup(test_markers_a_pair, fresh),
+		cmocka_unit_test_setup(test_larger_batches_in_a_crowd, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
