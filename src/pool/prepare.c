@@ -16,8 +16,12 @@
 #include "pool/slab.h"
 #include "pool/state.h"
 
-/* Of each heap so much of the tables on the host is touched at most. */
+/*
+ * So much of a heap is touched in the tables on the host at most: in that of
+ * granules, and in the owner index, which names each MiB at a block's ends.
+ */
 #define TOUCHED ((uint64_t)128 << 30)
+#define FIRST_LARGE ((uint64_t)4 << 30)
 
 /* A kernel older than 5.14 does not know it: pages then come with their use. */
 #ifndef MADV_POPULATE_WRITE
@@ -38,7 +42,7 @@ static void touch(const void *from, uint64_t bytes)
 static void touch_tables(struct vs_pool *pool, enum vs_heap_kind kind)
 {
 	uint64_t offset = pool->heap[kind].base - pool->base;
-	uint64_t bytes = VS_FLOOR;
+	uint64_t bytes = kind == VS_HEAP_LARGE ? FIRST_LARGE : VS_FLOOR;
 
 	if (kind == VS_HEAP_SLABS) {
 		touch(&pool->slab_at[offset / VS_SLAB_PAGE],
