@@ -409,8 +409,11 @@ VS_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
 VS_EXPORT CUresult CUDAAPI cuCtxSynchronize(void)
 {
 	bool is_open = vs_enter(VS_API_cuCtxSynchronize);
-	CUresult result = vs_seen(vs_real.cuCtxSynchronize());
+	CUresult result;
 
+	if (is_open)
+		vs_pool_synchronizing();
+	result = vs_seen(vs_real.cuCtxSynchronize());
 	if (is_open)
 		vs_pool_synchronized();
 	return result;
@@ -420,8 +423,11 @@ VS_EXPORT CUresult CUDAAPI cuCtxSynchronize(void)
 VS_EXPORT CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext ctx)
 {
 	bool is_open = vs_enter(VS_API_cuCtxSynchronize_v2);
-	CUresult result = vs_seen(vs_real.cuCtxSynchronize_v2(ctx));
+	CUresult result;
 
+	if (is_open)
+		vs_pool_synchronizing();
+	result = vs_seen(vs_real.cuCtxSynchronize_v2(ctx));
 	if (is_open)
 		vs_pool_synchronized();
 	return result;
@@ -431,8 +437,11 @@ VS_EXPORT CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext ctx)
 VS_EXPORT CUresult CUDAAPI cuStreamSynchronize(CUstream stream)
 {
 	bool is_open = vs_enter(VS_API_cuStreamSynchronize);
-	CUresult result = vs_seen(vs_real.cuStreamSynchronize(stream));
+	CUresult result;
 
+	if (is_open)
+		vs_pool_synchronizing();
+	result = vs_seen(vs_real.cuStreamSynchronize(stream));
 	if (is_open)
 		vs_pool_synchronized();
 	return result;
@@ -441,8 +450,11 @@ VS_EXPORT CUresult CUDAAPI cuStreamSynchronize(CUstream stream)
 VS_EXPORT CUresult CUDAAPI cuStreamSynchronize_ptsz(CUstream stream)
 {
 	bool is_open = vs_enter(VS_API_cuStreamSynchronize_ptsz);
-	CUresult result = vs_seen(vs_real.cuStreamSynchronize_ptsz(stream));
+	CUresult result;
 
+	if (is_open)
+		vs_pool_synchronizing();
+	result = vs_seen(vs_real.cuStreamSynchronize_ptsz(stream));
 	if (is_open)
 		vs_pool_synchronized();
 	return result;

@@ -141,6 +141,13 @@ uint64_t vs_fence_pace(struct vs_fence *f);
  * while another thread does it or records.
  */
 void vs_fence_glance(struct vs_fence *f);
+/* There will be something to see: the next glance looks. */
+static inline void vs_fence_look_soon(struct vs_fence *f)
+{
+	if (atomic_load_explicit(&f->head, memory_order_relaxed) !=
+	    atomic_load_explicit(&f->tail, memory_order_relaxed))
+		atomic_store_explicit(&f->looked, 0, memory_order_relaxed);
+}
 /*
  * Waits until the oldest marker in flight is done, at most `patience_ns`
  * (UINT64_MAX: as long as it takes), no lock held. False if there is none,

@@ -90,7 +90,12 @@ uint64_t vs_pool_relieve(void);
 uint64_t vs_pool_trim(void);
 /* Decay: idle memory above the threshold unused for DECAY_MS goes back. */
 void vs_pool_tick(void);
-/* The program has just waited for the GPU (decay 0 acts here). Cheap. */
+/*
+ * The program is about to wait for the GPU: what it freed gets a marker, so
+ * that the wait is for that, too. It has just done so: the marker is looked at
+ * next (and decay 0 acts here). Cheap.
+ */
+void vs_pool_synchronizing(void);
 void vs_pool_synchronized(void);
 
 /* A context was seen (created or retained). */

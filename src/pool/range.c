@@ -106,8 +106,7 @@ static void marked(struct vs_pool *pool, bool is_covered)
 		vs_stat_add(&pool->stats, deferred, 1);
 }
 
-/* Sees to it that a marker covers all that is pending. */
-static void mark(struct vs_pool *pool)
+void vs_range_mark(struct vs_pool *pool)
 {
 	if (pool->unmarked_bytes > 0)
 		marked(pool, vs_fence_cover(&pool->fence, newest_tag(pool)));
@@ -257,7 +256,7 @@ static bool wait_for_pending(struct vs_pool *pool, uint64_t until)
 	if (vs_fence_is_complete(&pool->fence, until))
 		return false;
 	pthread_mutex_lock(&pool->lock);
-	mark(pool);
+	vs_range_mark(pool);
 	pthread_mutex_unlock(&pool->lock);
 	return vs_fence_wait(&pool->fence, THRIFT_PATIENCE) ||
 	       wait_in_capture(pool);
@@ -313,7 +312,7 @@ static bool climb_by_waiting(struct vs_pool *pool, enum vs_heap_kind kind,
 		bool is_last = vs_fence_is_complete(f, until);
 
 		pthread_mutex_lock(&pool->lock);
-		mark(pool);
+		vs_range_mark(pool);
 		vs_slab_sweep(pool);
 		pthread_mutex_unlock(&pool->lock);
 		if (grow_once(pool, kind, span, VS_GROW_ALL, range_out,
@@ -463,7 +462,7 @@ static void mark_sometimes(struct vs_pool *pool)
 			return;
 		pool->marked = now;
 	}
-	mark(pool);
+	vs_range_mark(pool);
 }
 
 CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)

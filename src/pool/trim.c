@@ -145,8 +145,7 @@ static bool is_pressed(struct vs_pool *pool)
 static void look_at_pending(struct vs_pool *pool)
 {
 	pthread_mutex_lock(&pool->lock);
-	if (pool->unmarked_bytes > 0 && vs_fence_record(&pool->fence))
-		pool->unmarked_bytes = 0;
+	vs_range_mark(pool);
 	pthread_mutex_unlock(&pool->lock);
 	vs_fence_poll(&pool->fence);
 }
@@ -204,10 +203,25 @@ void vs_pool_tick(void)
 		decay(pool, now, vs_knobs.decay_ms * 1000000);
 }
 
+void vs_pool_synchronizing(void)
+{
+	struct vs_pool *pool;
+
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
+		if (vs_stat_get(&pool->stats, pending) == 0)
+			continue;
+		pthread_mutex_lock(&pool->lock);
+		vs_range_mark(pool);
+		pthread_mutex_unlock(&pool->lock);
+	}
+}
+
 void vs_pool_synchronized(void)
 {
 	struct vs_pool *pool;
 
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
+		vs_fence_look_soon(&pool->fence);
 	if (__builtin_expect(vs_knobs.decay_ms != 0, 1))
 		return;
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {

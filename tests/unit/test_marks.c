@@ -145,6 +145,37 @@ static void test_freed_by_another_thread(void **state)
 	assert_in_range(fake.held_high, 1, 128 * MiB);
 }
 
+/* What was freed before the program waits is idle when it has waited. */
+static void test_the_programs_own_wait(void **state)
+{
+	const uint64_t lag = 100000;
+	CUdeviceptr p[2] = {take(16 * MiB), take(16 * MiB)};
+	unsigned long records;
+
+	(void)state;
+	/* with so little live a free gets no marker at once */
+	fake.lag_ns = 200 * lag; /* so that looks are far apart */
+	give(p[0]);
+	vs_pool_synchronizing();
+	fake.now += fake.lag_ns;
+	vs_pool_synchronized();
+	give(take(8 * MiB));
+	assert_int_equal(stats()->pending, 8 * MiB);
+
+	fake.lag_ns = lag;
+	give(p[1]);
+	records = fake.records;
+	vs_pool_synchronizing();
+	assert_int_equal(fake.records, records + 1);
+	vs_pool_synchronizing();
+	assert_int_equal(fake.records, records + 1);
+	fake.now += lag;
+	vs_pool_synchronized();
+	take(8 * MiB);
+	assert_int_equal(stats()->pending, 0);
+	assert_int_equal(fake.records, records + 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -154,6 +185,7 @@ int main(void)
 			test_freed_in_a_capture_then_a_context_dies, fresh),
 		cmocka_unit_test_setup(test_an_epoch_without_a_marker, fresh),
 		cmocka_unit_test_setup(test_freed_by_another_thread, fresh),
+		cmocka_unit_test_setup(test_the_programs_own_wait, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
