@@ -38,7 +38,6 @@ bool vs_chunks_init(struct vs_pool *pool)
 	RB_INIT(&cs->free);
 	RB_INIT(&cs->heads);
 	RB_INIT(&cs->tails);
-	cs->fineness = 1;
 	cs->spots = vs_meta_table((pool->end - pool->base) / VS_GRANULE *
 				  sizeof(*cs->spots));
 	return cs->spots != NULL;

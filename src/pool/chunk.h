@@ -77,7 +77,6 @@ struct vs_chunks {
 	uint64_t cached_bytes; /* of `cached` */
 	uint64_t count;
 	uint64_t serial, touches, regions; /* the last ones given */
-	unsigned fineness; /* chunks are made smaller by this factor */
 };
 
 /* False without host memory. */

@@ -15,20 +15,20 @@ static const struct {
 	unsigned share;
 	uint64_t most;
 } chunk_rule[VS_N_HEAPS] = {
-	[VS_HEAP_LARGE] = {64, (uint64_t)256 << 20},
+	[VS_HEAP_LARGE] = {48, (uint64_t)256 << 20},
 	[VS_HEAP_MIDDLE] = {256, (uint64_t)32 << 20},
 	[VS_HEAP_SLABS] = {512, (uint64_t)16 << 20},
 };
 
 enum {
 	BASES_TRIED = 256, /* idle ranges looked at to extend */
-	SLACK = 44,    /* held beyond the high-water mark of live bytes ... */
-	TOO_MUCH = 65, /* ... so much: the chunks are too large; thousandths */
-	FINEST = 2,
+	SLACK = 40, /* held beyond the high-water mark of live bytes; 1/1000 */
 	USUAL_TIMES = 4, /* a larger request gets several chunks */
 };
 /* More handles or fewer cost more than the driver's own 16 and 64 GiB. */
 #define HUGE_CHUNK ((uint64_t)8 << 30)
+/* Smaller ones at the end of a block would be too many. */
+#define SMALLEST_END ((uint64_t)8 << 20)
 
 static uint64_t round_up(uint64_t n, uint64_t unit)
 {
@@ -64,8 +64,7 @@ static uint64_t usual_size(struct vs_pool *pool, enum vs_heap_kind kind)
 		return pool->chunk_size;
 	while (size * 2 <= share && size < chunk_rule[kind].most)
 		size *= 2;
-	size /= pool->chunks.fineness;
-	return size < VS_GRANULE ? VS_GRANULE : size;
+	return size;
 }
 
 uint64_t vs_plan_cap(struct vs_pool *pool, enum vs_heap_kind kind)
@@ -139,10 +138,25 @@ static uint64_t size_for(struct vs_pool *pool, uint64_t bytes, uint64_t usual)
 	return room > bytes ? room : bytes;
 }
 
+/*
+ * A block of large chunks ends in a small one: what a smaller block leaves free
+ * when it takes the place of a larger one is then for the most part a chunk of
+ * its own, which can be mapped anywhere. Bytes of it; 0: none.
+ */
+static uint64_t end_piece(struct vs_pool *pool, struct vs_plan *plan,
+			  uint64_t bytes, uint64_t size, uint64_t usual)
+{
+	if (plan->kind != VS_HEAP_LARGE || pool->is_contiguous ||
+	    pool->chunk_size || size < usual / 2 || usual / 4 < SMALLEST_END ||
+	    bytes >= high_water(pool) / 4)
+		return 0;
+	return usual / 4;
+}
+
 bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 		 bool is_exact)
 {
-	uint64_t usual = usual_size(pool, plan->kind), most, n, size;
+	uint64_t usual = usual_size(pool, plan->kind), most, n, size, end;
 
 	bytes = round_up(bytes, VS_GRANULE);
 	most = largest_for(pool, bytes, usual);
@@ -152,20 +166,13 @@ bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 		size = pool->chunk_size ? usual
 		       : is_exact	? size
 					: size_for(pool, size, usual);
-	for (; n > 0; n--) {
+	end = end_piece(pool, plan, bytes, size, usual);
+	for (; n > 1; n--) {
 		if (!add_new(pool, plan, size))
 			return false;
 	}
-	return true;
-}
-
-void vs_plan_refine(struct vs_pool *pool, uint64_t bytes)
-{
-	uint64_t high = high_water(pool);
-
-	if (high / 1000 * SLACK > VS_FLOOR && pool->chunks.fineness < FINEST &&
-	    pool->chunks.held + bytes > high / 1000 * (1000 + TOO_MUCH))
-		pool->chunks.fineness *= 2;
+	return add_new(pool, plan, size - end) &&
+	       (end == 0 || add_new(pool, plan, end));
 }
 
 /* Chunks left over from a growth that failed, if they are not too large. */

@@ -79,8 +79,6 @@ struct vs_step *vs_plan_step(struct vs_plan *plan, struct vs_chunk *c);
 /* New chunks for so many bytes; `is_exact`: and for no more. */
 bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 		 bool is_exact);
-/* Smaller chunks from now on, if growing by so much is past what is needed. */
-void vs_plan_refine(struct vs_pool *pool, uint64_t bytes);
 /* The largest chunk that a heap may take its share of. */
 uint64_t vs_plan_cap(struct vs_pool *pool, enum vs_heap_kind kind);
 

@@ -157,14 +157,14 @@ static struct vs_range *take_locked(struct vs_pool *pool,
 
 /*
  * Pending memory is worth a wait when much of the memory is in it: a
- * twentieth part (the traces of HACKING.md), or more than the knob allows.
+ * part in 22 (the traces of HACKING.md), or more than the knob allows.
  */
 static bool should_wait(struct vs_pool *pool)
 {
 	uint64_t limit = pool->pending_limit;
 
 	if (limit == 0)
-		limit = vs_stat_get(&pool->stats, live_high) / 20;
+		limit = vs_stat_get(&pool->stats, live_high) / 22;
 	return pool->pending_bytes > limit;
 }
 

@@ -152,7 +152,6 @@ static CUresult add_new(struct vs_pool *pool, struct vs_plan *plan,
 	uint64_t before = plan->filled, wanted = plan->left, got;
 	struct vs_chunk *c = NULL;
 
-	vs_plan_refine(pool, wanted);
 	if (!pool->is_contiguous)
 		c = vs_chunk_head_last(pool);
 	while (c && c->head >= WORTH_A_HEAD &&
