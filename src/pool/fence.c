@@ -324,7 +324,7 @@ bool vs_fence_poll(struct vs_fence *f)
 	return is_moved;
 }
 
-void vs_fence_glance(struct vs_fence *f)
+void vs_fence_glance(struct vs_fence *f, uint64_t pace)
 {
 	CUstreamCaptureMode saved;
 	uint64_t now;
@@ -334,7 +334,7 @@ void vs_fence_glance(struct vs_fence *f)
 		return;
 	now = vs_vmm_ticks();
 	if (now - atomic_load_explicit(&f->looked, memory_order_relaxed) <
-		    vs_fence_pace(f) ||
+		    pace ||
 	    pthread_mutex_trylock(&f->lock) != 0)
 		return;
 	atomic_store_explicit(&f->looked, now, memory_order_relaxed);
