@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/dead.h"
 
+#include "pool/mark.h"
 #include "pool/view.h"
 
 static CUdeviceptr end_of(const struct vs_view *v)
@@ -28,7 +29,7 @@ void vs_dead_bury(struct vs_pool *pool, struct vs_range *r)
 		v->chunk->dead += next - p;
 		v->chunk->dead_tag = r->tag;
 	}
-	pool->unmarked_bytes += r->span;
+	vs_mark_freed(pool, r->span);
 	show(pool, r->span);
 }
 

@@ -10,6 +10,7 @@
 #include "driver/real.h"
 #include "pool/fill.h"
 #include "pool/grow.h"
+#include "pool/mark.h"
 #include "pool/owner.h"
 #include "pool/range.h"
 
@@ -312,7 +313,7 @@ static struct vs_guard_past end_life(struct vs_pool *pool, struct vs_range *r)
 	TAILQ_REMOVE(&g->live, r, link);
 	r->state = VS_RANGE_PENDING;
 	pool->pending_bytes += r->span;
-	pool->unmarked_bytes += r->span;
+	vs_mark_freed(pool, r->span);
 	vs_stat_set(&pool->stats, pending, pool->pending_bytes);
 	return p;
 }

@@ -7,6 +7,7 @@
 #include "driver/real.h"
 #include "pool/dead.h"
 #include "pool/grow.h"
+#include "pool/mark.h"
 #include "pool/owner.h"
 #include "pool/tcache.h"
 
@@ -88,51 +89,11 @@ bool vs_range_harvest(struct vs_pool *pool)
 	return is_any;
 }
 
-/* The tag of what was freed last; 0 if nothing is pending or dead. */
-static uint64_t newest_tag(struct vs_pool *pool)
-{
-	struct vs_range *r = TAILQ_LAST(&pool->pending, vs_range_list);
-	uint64_t dead = vs_dead_newest(pool);
-
-	return r && r->tag > dead ? r->tag : dead;
-}
-
-/* A marker covers all that is pending, or could not be recorded. */
-static void marked(struct vs_pool *pool, bool is_covered)
-{
-	if (is_covered)
-		pool->unmarked_bytes = 0;
-	else if (vs_capture_count() > 0)
-		vs_stat_add(&pool->stats, deferred, 1);
-}
-
-void vs_range_mark(struct vs_pool *pool)
-{
-	if (pool->unmarked_bytes > 0)
-		marked(pool, vs_fence_cover(&pool->fence, newest_tag(pool)));
-}
-
 /* Whether something pending is idle now, once all of it has a marker. */
 static bool look_again(struct vs_pool *pool)
 {
-	uint64_t tag = newest_tag(pool);
-
-	vs_fence_settle(&pool->fence, tag);
-	if (pool->unmarked_bytes > 0)
-		marked(pool, vs_fence_is_covered(&pool->fence, tag));
+	vs_mark_settle(pool);
 	return vs_range_harvest(pool);
-}
-
-/*
- * Between markers, and looks at them, that are not yet needed: each costs as
- * much as some ten allocations, which a program that is fast (pool/turnover)
- * feels.
- */
-static uint64_t pace(struct vs_pool *pool)
-{
-	uint64_t pace = vs_fence_pace(&pool->fence);
-
-	return pool->turnover.is_fast ? 2 * pace : pace;
 }
 
 /* A fit among what is idle, or becomes so by looking at the markers. Lock. */
@@ -147,7 +108,7 @@ static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 	 * pieces, and a better fit is found (HACKING.md).
 	 */
 	if (!TAILQ_EMPTY(&pool->pending)) {
-		vs_fence_glance(&pool->fence, pace(pool));
+		vs_mark_at_alloc(pool);
 		vs_range_harvest(pool);
 	}
 	r = vs_heap_take(pool, h, span);
@@ -169,14 +130,14 @@ static struct vs_range *take_locked(struct vs_pool *pool,
 
 /*
  * Pending memory is worth a wait when much of the memory is in it: a
- * part in 22 (the traces of HACKING.md), or more than the knob allows.
+ * twentieth part (the traces of HACKING.md), or more than the knob allows.
  */
 static bool should_wait(struct vs_pool *pool)
 {
 	uint64_t limit = pool->pending_limit;
 
 	if (limit == 0)
-		limit = vs_stat_get(&pool->stats, live_high) / 22;
+		limit = vs_stat_get(&pool->stats, live_high) / 20;
 	return pool->pending_bytes > limit;
 }
 
@@ -268,7 +229,7 @@ static bool wait_for_pending(struct vs_pool *pool, uint64_t until)
 	if (vs_fence_is_complete(&pool->fence, until))
 		return false;
 	pthread_mutex_lock(&pool->lock);
-	vs_range_mark(pool);
+	vs_mark_all(pool);
 	pthread_mutex_unlock(&pool->lock);
 	return vs_fence_wait(&pool->fence, THRIFT_PATIENCE) ||
 	       wait_in_capture(pool);
@@ -324,7 +285,7 @@ static bool climb_by_waiting(struct vs_pool *pool, enum vs_heap_kind kind,
 		bool is_last = vs_fence_is_complete(f, until);
 
 		pthread_mutex_lock(&pool->lock);
-		vs_range_mark(pool);
+		vs_mark_all(pool);
 		vs_slab_sweep(pool);
 		pthread_mutex_unlock(&pool->lock);
 		if (grow_once(pool, kind, span, VS_GROW_ALL, range_out,
@@ -457,26 +418,6 @@ void vs_range_end_life(struct vs_pool *pool, struct vs_range *r)
 	vs_stat_bump(pool, live_blocks, -1);
 }
 
-/*
- * Several markers in flight, so that a wait is for little work only. A program
- * that is fast (pool/turnover) would have one for every free.
- */
-static void mark_sometimes(struct vs_pool *pool)
-{
-	uint64_t quantum = vs_stat_get(&pool->stats, live_high) / 64;
-
-	if (pool->unmarked_bytes <= quantum || quantum <= VS_SMALL_MAX)
-		return;
-	if (pool->turnover.is_fast) {
-		uint64_t now = vs_vmm_ticks();
-
-		if (now - pool->marked < pace(pool))
-			return;
-		pool->marked = now;
-	}
-	vs_range_mark(pool);
-}
-
 CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
 {
 	struct vs_range *r;
@@ -495,10 +436,10 @@ CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
 		r->tag = vs_fence_tag(&pool->fence);
 		TAILQ_INSERT_TAIL(&pool->pending, r, link);
 		pool->pending_bytes += r->span;
-		pool->unmarked_bytes += r->span;
+		vs_mark_freed(pool, r->span);
 		show_pending(pool);
 	}
-	mark_sometimes(pool);
+	vs_mark_at_free(pool);
 	pthread_mutex_unlock(&pool->lock);
 	return CUDA_SUCCESS;
 }

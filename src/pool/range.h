@@ -30,8 +30,6 @@ void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
 		       struct vs_ctx *ctx, size_t size);
 /* A live range leaves the program's hands. Lock. */
 void vs_range_end_life(struct vs_pool *pool, struct vs_range *r);
-/* Sees to it that a marker covers all that is pending. Lock. */
-void vs_range_mark(struct vs_pool *pool);
 /* Pending ranges whose tag is done become idle; whether any did. Lock. */
 bool vs_range_harvest(struct vs_pool *pool);
 /*

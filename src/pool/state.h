@@ -58,7 +58,8 @@ struct vs_pool {
 	struct vs_range_list pending; /* oldest first, by tag */
 	uint64_t pending_bytes;	      /* of that list */
 	uint64_t unmarked_bytes;      /* of them, freed in the current epoch */
-	uint64_t marked;	      /* by a free, without need; ticks */
+	uint64_t unmarked_since;      /* the first of them; ticks */
+	uint64_t marked;	      /* last, without need; ticks */
 	uint64_t now;		      /* clock, ns, as of the last tick */
 	uint64_t small_bytes; /* live small objects, when last added up */
 	/* ranges only, asked for and given; written under lock, read anywhere

@@ -13,6 +13,7 @@
 #include "pool/capture.h"
 #include "pool/dead.h"
 #include "pool/grow.h"
+#include "pool/mark.h"
 #include "pool/range.h"
 #include "pool/slab.h"
 #include "pool/state.h"
@@ -145,7 +146,7 @@ static bool is_pressed(struct vs_pool *pool)
 static void look_at_pending(struct vs_pool *pool)
 {
 	pthread_mutex_lock(&pool->lock);
-	vs_range_mark(pool);
+	vs_mark_all(pool);
 	pthread_mutex_unlock(&pool->lock);
 	vs_fence_poll(&pool->fence);
 }
@@ -211,7 +212,7 @@ void vs_pool_synchronizing(void)
 		if (vs_stat_get(&pool->stats, pending) == 0)
 			continue;
 		pthread_mutex_lock(&pool->lock);
-		vs_range_mark(pool);
+		vs_mark_all(pool);
 		pthread_mutex_unlock(&pool->lock);
 	}
 }

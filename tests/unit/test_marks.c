@@ -176,6 +176,31 @@ static void test_the_programs_own_wait(void **state)
 	assert_int_equal(fake.records, records + 1);
 }
 
+/* A burst of frees calls nobody; those spread over time have markers. */
+static void test_frees_leave_the_marker_to_the_next_allocation(void **state)
+{
+	CUdeviceptr p[8];
+	unsigned long records;
+
+	(void)state;
+	for (int i = 0; i < 8; i++)
+		p[i] = take(16 * MiB);
+	fake.lag_ns = 1000;
+	records = fake.records;
+	for (int i = 0; i < 4; i++)
+		give(p[i]);
+	assert_int_equal(fake.records, records);
+	take(16 * MiB);
+	assert_int_equal(fake.records, records + 1);
+	give(p[4]);
+	assert_int_equal(fake.records, records + 1);
+	fake.now += 60000;
+	give(p[5]);
+	assert_int_equal(fake.records, records + 2);
+	give(p[6]);
+	assert_int_equal(fake.records, records + 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -186,6 +211,9 @@ int main(void)
 		cmocka_unit_test_setup(test_an_epoch_without_a_marker, fresh),
 		cmocka_unit_test_setup(test_freed_by_another_thread, fresh),
 		cmocka_unit_test_setup(test_the_programs_own_wait, fresh),
+		cmocka_unit_test_setup(
+			test_frees_leave_the_marker_to_the_next_allocation,
+			fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

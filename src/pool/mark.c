@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/mark.h"
+
+#include "pool/dead.h"
+
+/* Ticks without an allocation after which frees record markers themselves. */
+#define LONG_UNMARKED ((uint64_t)50000)
+/* A marker for each such part of the most that was ever live. */
+#define QUANTA 64
+
+/* The tag of what was freed last; 0 if nothing is pending or dead. */
+static uint64_t newest_tag(struct vs_pool *pool)
+{
+	struct vs_range *r = TAILQ_LAST(&pool->pending, vs_range_list);
+	uint64_t dead = vs_dead_newest(pool);
+
+	return r && r->tag > dead ? r->tag : dead;
+}
+
+/* A marker covers all that is pending, or could not be recorded. */
+static void marked(struct vs_pool *pool, bool is_covered)
+{
+	if (is_covered)
+		pool->unmarked_bytes = 0;
+	else if (vs_capture_count() > 0)
+		vs_stat_add(&pool->stats, deferred, 1);
+}
+
+void vs_mark_freed(struct vs_pool *pool, uint64_t bytes)
+{
+	if (pool->unmarked_bytes == 0)
+		pool->unmarked_since = vs_vmm_ticks();
+	pool->unmarked_bytes += bytes;
+}
+
+void vs_mark_all(struct vs_pool *pool)
+{
+	if (pool->unmarked_bytes > 0)
+		marked(pool, vs_fence_cover(&pool->fence, newest_tag(pool)));
+}
+
+void vs_mark_settle(struct vs_pool *pool)
+{
+	uint64_t tag = newest_tag(pool);
+
+	vs_fence_settle(&pool->fence, tag);
+	if (pool->unmarked_bytes > 0)
+		marked(pool, vs_fence_is_covered(&pool->fence, tag));
+}
+
+/*
+ * Between markers, and looks at them, that are not yet needed: each costs as
+ * much as some ten allocations, which a program that is fast (pool/turnover)
+ * feels.
+ */
+static uint64_t pace(struct vs_pool *pool)
+{
+	uint64_t pace = vs_fence_pace(&pool->fence);
+
+	return pool->turnover.is_fast ? 2 * pace : pace;
+}
+
+/* Little memory is not worth a marker before it is needed. */
+static bool is_much(const struct vs_pool *pool)
+{
+	uint64_t quantum = vs_stat_get(&pool->stats, live_high) / QUANTA;
+
+	return pool->unmarked_bytes > quantum && quantum > VS_SMALL_MAX;
+}
+
+/* A program that is fast would have a marker for every free. */
+static void mark_if_much(struct vs_pool *pool)
+{
+	if (!is_much(pool))
+		return;
+	if (pool->turnover.is_fast) {
+		uint64_t now = vs_vmm_ticks();
+
+		if (now - pool->marked < pace(pool))
+			return;
+		pool->marked = now;
+	}
+	vs_mark_all(pool);
+}
+
+void vs_mark_at_alloc(struct vs_pool *pool)
+{
+	mark_if_much(pool);
+	vs_fence_glance(&pool->fence, pace(pool));
+}
+
+void vs_mark_at_free(struct vs_pool *pool)
+{
+	if (is_much(pool) &&
+	    vs_vmm_ticks() - pool->unmarked_since > LONG_UNMARKED)
+		mark_if_much(pool);
+}
