@@ -458,6 +458,7 @@ static void batches_copy_boxes(void **state)
 
 	(void)state;
 	OK(cuMemcpyHtoD(p, "ab..cd..ef..gh..", 16));
+	OK(cuCtxSynchronize()); /* the copy may still be under way */
 	ops[0] = box(q, p, 2, 2, 4);
 	ops[1] = box(q + 4, p + 8, 2, 2, 4);
 	OK(cuMemcpy3DBatchAsync(2, ops, 0, s));
