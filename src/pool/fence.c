@@ -324,16 +324,13 @@ bool vs_fence_poll(struct vs_fence *f)
 	return is_moved;
 }
 
-void vs_fence_glance(struct vs_fence *f, uint64_t pace)
+void vs_fence_glance(struct vs_fence *f, uint64_t now, uint64_t pace)
 {
 	CUstreamCaptureMode saved;
-	uint64_t now;
 
 	/* in policy ordered nothing that is reused waits for the host */
-	if (f->is_ordered || !may_poll(f))
-		return;
-	now = vs_vmm_ticks();
-	if (now - atomic_load_explicit(&f->looked, memory_order_relaxed) <
+	if (f->is_ordered || !may_poll(f) ||
+	    now - atomic_load_explicit(&f->looked, memory_order_relaxed) <
 		    pace ||
 	    pthread_mutex_trylock(&f->lock) != 0)
 		return;

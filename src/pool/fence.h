@@ -137,10 +137,10 @@ bool vs_fence_poll(struct vs_fence *f);
  */
 uint64_t vs_fence_pace(struct vs_fence *f);
 /*
- * The same as vs_fence_poll, so far apart at least: nothing if that was just
- * done, or while another thread does it or records.
+ * The same as vs_fence_poll, so far apart at least (`now`, `pace`: ticks):
+ * nothing if that was just done, or while another thread does it or records.
  */
-void vs_fence_glance(struct vs_fence *f, uint64_t pace);
+void vs_fence_glance(struct vs_fence *f, uint64_t now, uint64_t pace);
 /* There will be something to see: the next glance looks. */
 static inline void vs_fence_look_soon(struct vs_fence *f)
 {

@@ -69,14 +69,10 @@ static bool is_much(const struct vs_pool *pool)
 }
 
 /* A program that is fast would have a marker for every free. */
-static void mark_if_much(struct vs_pool *pool)
+static void mark_if_due(struct vs_pool *pool, uint64_t now, uint64_t pace)
 {
-	if (!is_much(pool))
-		return;
 	if (pool->turnover.is_fast) {
-		uint64_t now = vs_vmm_ticks();
-
-		if (now - pool->marked < pace(pool))
+		if (now - pool->marked < pace)
 			return;
 		pool->marked = now;
 	}
@@ -85,13 +81,17 @@ static void mark_if_much(struct vs_pool *pool)
 
 void vs_mark_at_alloc(struct vs_pool *pool)
 {
-	mark_if_much(pool);
-	vs_fence_glance(&pool->fence, pace(pool));
+	uint64_t now = vs_vmm_ticks(), least = pace(pool);
+
+	if (is_much(pool))
+		mark_if_due(pool, now, least);
+	vs_fence_glance(&pool->fence, now, least);
 }
 
 void vs_mark_at_free(struct vs_pool *pool)
 {
-	if (is_much(pool) &&
+	/* a program that is fast allocates soon */
+	if (!pool->turnover.is_fast && is_much(pool) &&
 	    vs_vmm_ticks() - pool->unmarked_since > LONG_UNMARKED)
-		mark_if_much(pool);
+		vs_mark_all(pool);
 }

@@ -96,7 +96,8 @@ unsigned vs_slab_refill(struct vs_pool *pool, struct vs_slabs *s,
 	if (done && !s->class[class].with_free)
 		vs_fence_settle(&pool->fence, done->tag);
 	else if (done && !vs_fence_is_done(&pool->fence, done->tag))
-		vs_fence_glance(&pool->fence, vs_fence_pace(&pool->fence));
+		vs_fence_glance(&pool->fence, vs_vmm_ticks(),
+				vs_fence_pace(&pool->fence));
 	if (done && vs_fence_is_done(&pool->fence, done->tag)) {
 		s->class[class].pending = done->next;
 		if (!done->next)
