@@ -49,6 +49,9 @@ static inline int clean(void **state)
 	return sim_violations() != 0;
 }
 
+/* A test that begins with its file's fresh(). */
+#define SIM_TEST(f) cmocka_unit_test_setup_teardown(f, fresh, clean)
+
 struct kernels {
 	CUmodule module;
 	CUfunction fill, check, copy, add, spin, sleep;

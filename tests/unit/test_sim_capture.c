@@ -403,20 +403,18 @@ static void a_capturing_stream_cannot_be_asked(void **state)
 	assert_int_equal(sim_captures(), 0);
 }
 
-#define CAPTURE_TEST(f) cmocka_unit_test_setup_teardown(f, fresh, clean)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		CAPTURE_TEST(every_cell_of_the_table),
-		CAPTURE_TEST(graphs_replay),
-		CAPTURE_TEST(captures_fork_and_join),
-		CAPTURE_TEST(captures_must_be_joined),
-		CAPTURE_TEST(captures_end_where_they_began),
-		CAPTURE_TEST(captures_end_in_their_thread),
-		CAPTURE_TEST(waits_stay_inside_a_capture),
-		CAPTURE_TEST(the_legacy_stream_is_barred),
-		CAPTURE_TEST(a_capturing_stream_cannot_be_asked),
+		SIM_TEST(every_cell_of_the_table),
+		SIM_TEST(graphs_replay),
+		SIM_TEST(captures_fork_and_join),
+		SIM_TEST(captures_must_be_joined),
+		SIM_TEST(captures_end_where_they_began),
+		SIM_TEST(captures_end_in_their_thread),
+		SIM_TEST(waits_stay_inside_a_capture),
+		SIM_TEST(the_legacy_stream_is_barred),
+		SIM_TEST(a_capturing_stream_cannot_be_asked),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

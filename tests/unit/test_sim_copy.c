@@ -188,20 +188,18 @@ static void vmm_copies_need_access_to_both(void **state)
 	assert_int_equal(read_word(p), 4);
 }
 
-#define COPY_TEST(f) cmocka_unit_test_setup_teardown(f, fresh, clean)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		COPY_TEST(every_kind_moves_the_bytes),
-		COPY_TEST(copies_have_two_and_three_dimensions),
-		COPY_TEST(legacy_ends_where_it_was_asked_to),
-		COPY_TEST(plain_copies_to_the_host_wait),
-		COPY_TEST(device_copies_and_sets_do_not),
-		COPY_TEST(pageable_sources_are_taken_at_once),
-		COPY_TEST(page_locked_sources_are_read_late),
-		COPY_TEST(legacy_copies_between_devices),
-		COPY_TEST(vmm_copies_need_access_to_both),
+		SIM_TEST(every_kind_moves_the_bytes),
+		SIM_TEST(copies_have_two_and_three_dimensions),
+		SIM_TEST(legacy_ends_where_it_was_asked_to),
+		SIM_TEST(plain_copies_to_the_host_wait),
+		SIM_TEST(device_copies_and_sets_do_not),
+		SIM_TEST(pageable_sources_are_taken_at_once),
+		SIM_TEST(page_locked_sources_are_read_late),
+		SIM_TEST(legacy_copies_between_devices),
+		SIM_TEST(vmm_copies_need_access_to_both),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -140,18 +140,16 @@ static void entry_points_are_the_drivers(void **state)
 	assert_ptr_equal(f, (void *)cuMemCreate);
 }
 
-#define CUDART_TEST(f) cmocka_unit_test_setup_teardown(f, fresh, clean)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		CUDART_TEST(the_first_call_makes_a_context),
-		CUDART_TEST(allocation_edges),
-		CUDART_TEST(copies_of_every_kind),
-		CUDART_TEST(pointers_are_told_apart),
-		CUDART_TEST(devices_are_chosen),
-		CUDART_TEST(reset_and_go_on),
-		CUDART_TEST(entry_points_are_the_drivers),
+		SIM_TEST(the_first_call_makes_a_context),
+		SIM_TEST(allocation_edges),
+		SIM_TEST(copies_of_every_kind),
+		SIM_TEST(pointers_are_told_apart),
+		SIM_TEST(devices_are_chosen),
+		SIM_TEST(reset_and_go_on),
+		SIM_TEST(entry_points_are_the_drivers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -367,32 +367,30 @@ static void books_count_everything(void **state)
 	assert_memory_equal(&before, &after, sizeof(before));
 }
 
-#define JUDGE_TEST(f) cmocka_unit_test_setup_teardown(f, fresh, clean)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		JUDGE_TEST(unmap_under_work_is_reported),
-		JUDGE_TEST(unmap_by_luck_is_reported),
-		JUDGE_TEST(unmap_after_a_wait_is_fine),
-		JUDGE_TEST(unmap_beside_work_is_fine),
-		JUDGE_TEST(free_under_a_peers_work_is_reported),
-		JUDGE_TEST(touches_of_nothing_break_the_context),
-		JUDGE_TEST(touches_past_the_end_are_reported),
-		JUDGE_TEST(host_memory_must_be_page_locked),
-		JUDGE_TEST(reuse_of_unseen_memory_is_reported),
-		JUDGE_TEST(reuse_after_an_event_is_fine),
-		JUDGE_TEST(seeing_is_transitive),
-		JUDGE_TEST(an_early_marker_is_not_enough),
-		JUDGE_TEST(another_streams_marker_is_not_enough),
-		JUDGE_TEST(copies_and_sets_count_too),
-		JUDGE_TEST(large_ranges_are_found),
-		JUDGE_TEST(graphs_touch_when_launched),
-		JUDGE_TEST(overlaps_are_reported),
-		JUDGE_TEST(ordered_reports_unordered_work),
-		JUDGE_TEST(ordered_accepts_the_same_stream),
-		JUDGE_TEST(ordered_accepts_a_context_wait),
-		JUDGE_TEST(books_count_everything),
+		SIM_TEST(unmap_under_work_is_reported),
+		SIM_TEST(unmap_by_luck_is_reported),
+		SIM_TEST(unmap_after_a_wait_is_fine),
+		SIM_TEST(unmap_beside_work_is_fine),
+		SIM_TEST(free_under_a_peers_work_is_reported),
+		SIM_TEST(touches_of_nothing_break_the_context),
+		SIM_TEST(touches_past_the_end_are_reported),
+		SIM_TEST(host_memory_must_be_page_locked),
+		SIM_TEST(reuse_of_unseen_memory_is_reported),
+		SIM_TEST(reuse_after_an_event_is_fine),
+		SIM_TEST(seeing_is_transitive),
+		SIM_TEST(an_early_marker_is_not_enough),
+		SIM_TEST(another_streams_marker_is_not_enough),
+		SIM_TEST(copies_and_sets_count_too),
+		SIM_TEST(large_ranges_are_found),
+		SIM_TEST(graphs_touch_when_launched),
+		SIM_TEST(overlaps_are_reported),
+		SIM_TEST(ordered_reports_unordered_work),
+		SIM_TEST(ordered_accepts_the_same_stream),
+		SIM_TEST(ordered_accepts_a_context_wait),
+		SIM_TEST(books_count_everything),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

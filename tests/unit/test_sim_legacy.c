@@ -303,23 +303,21 @@ static void pools_keep_up_to_their_threshold(void **state)
 	expect_violation(SIM_V_BAD_FREE);
 }
 
-#define LEGACY_TEST(f) cmocka_unit_test_setup_teardown(f, fresh, clean)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		LEGACY_TEST(small_blocks_share_2_mib),
-		LEGACY_TEST(larger_sizes_take_2_mib_steps),
-		LEGACY_TEST(edges_give_the_drivers_codes),
-		LEGACY_TEST(pitch_is_the_width_in_steps_of_512),
-		LEGACY_TEST(memory_reads_as_zero),
-		LEGACY_TEST(legacy_answers),
-		LEGACY_TEST(vmm_answers),
-		LEGACY_TEST(freed_memory_is_unknown),
-		LEGACY_TEST(legacy_memory_has_no_vmm_handle),
-		LEGACY_TEST(free_waits_for_the_device),
-		LEGACY_TEST(info_counts_everything),
-		LEGACY_TEST(pools_keep_up_to_their_threshold),
+		SIM_TEST(small_blocks_share_2_mib),
+		SIM_TEST(larger_sizes_take_2_mib_steps),
+		SIM_TEST(edges_give_the_drivers_codes),
+		SIM_TEST(pitch_is_the_width_in_steps_of_512),
+		SIM_TEST(memory_reads_as_zero),
+		SIM_TEST(legacy_answers),
+		SIM_TEST(vmm_answers),
+		SIM_TEST(freed_memory_is_unknown),
+		SIM_TEST(legacy_memory_has_no_vmm_handle),
+		SIM_TEST(free_waits_for_the_device),
+		SIM_TEST(info_counts_everything),
+		SIM_TEST(pools_keep_up_to_their_threshold),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -530,27 +530,25 @@ static void batches_are_captured(void **state)
 	assert_int_equal(read_word(q), 9);
 }
 
-#define NODE_TEST(f) cmocka_unit_test_setup_teardown(f, fresh, clean)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		NODE_TEST(nodes_run_at_each_launch),
-		NODE_TEST(nodes_copy_layers_and_host_memory),
-		NODE_TEST(bad_nodes_are_refused),
-		NODE_TEST(nodes_take_new_parameters),
-		NODE_TEST(executable_nodes_stay_what_they_were),
-		NODE_TEST(nodes_of_any_kind),
-		NODE_TEST(nodes_are_judged_like_copies),
-		NODE_TEST(nodes_need_access_as_calls_do),
-		NODE_TEST(batches_copy_all_or_nothing),
-		NODE_TEST(batches_keep_the_order_of_the_stream),
-		NODE_TEST(bad_batches_are_refused),
-		NODE_TEST(older_batches_tell_which_failed),
-		NODE_TEST(batches_copy_boxes),
-		NODE_TEST(batches_need_access_as_calls_do),
-		NODE_TEST(batches_are_judged_like_copies),
-		NODE_TEST(batches_are_captured),
+		SIM_TEST(nodes_run_at_each_launch),
+		SIM_TEST(nodes_copy_layers_and_host_memory),
+		SIM_TEST(bad_nodes_are_refused),
+		SIM_TEST(nodes_take_new_parameters),
+		SIM_TEST(executable_nodes_stay_what_they_were),
+		SIM_TEST(nodes_of_any_kind),
+		SIM_TEST(nodes_are_judged_like_copies),
+		SIM_TEST(nodes_need_access_as_calls_do),
+		SIM_TEST(batches_copy_all_or_nothing),
+		SIM_TEST(batches_keep_the_order_of_the_stream),
+		SIM_TEST(bad_batches_are_refused),
+		SIM_TEST(older_batches_tell_which_failed),
+		SIM_TEST(batches_copy_boxes),
+		SIM_TEST(batches_need_access_as_calls_do),
+		SIM_TEST(batches_are_judged_like_copies),
+		SIM_TEST(batches_are_captured),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -270,23 +270,21 @@ static void lag_slows_everything_down(void **state)
 	OK(cuStreamSynchronize(NULL));
 }
 
-#define STREAM_TEST(f) cmocka_unit_test_setup_teardown(f, fresh, clean)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		STREAM_TEST(work_is_asynchronous),
-		STREAM_TEST(kernels_do_what_their_ptx_does),
-		STREAM_TEST(modules_know_their_entries),
-		STREAM_TEST(streams_wait_for_events),
-		STREAM_TEST(legacy_stream_is_a_barrier),
-		STREAM_TEST(per_thread_stream_is_per_thread),
-		STREAM_TEST(marker_covers_every_stream),
-		STREAM_TEST(context_wait_orders_all_later_work),
-		STREAM_TEST(events_belong_to_their_context),
-		STREAM_TEST(events_tell_the_time),
-		STREAM_TEST(host_functions_may_not_call_the_driver),
-		STREAM_TEST(lag_slows_everything_down),
+		SIM_TEST(work_is_asynchronous),
+		SIM_TEST(kernels_do_what_their_ptx_does),
+		SIM_TEST(modules_know_their_entries),
+		SIM_TEST(streams_wait_for_events),
+		SIM_TEST(legacy_stream_is_a_barrier),
+		SIM_TEST(per_thread_stream_is_per_thread),
+		SIM_TEST(marker_covers_every_stream),
+		SIM_TEST(context_wait_orders_all_later_work),
+		SIM_TEST(events_belong_to_their_context),
+		SIM_TEST(events_tell_the_time),
+		SIM_TEST(host_functions_may_not_call_the_driver),
+		SIM_TEST(lag_slows_everything_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -167,15 +167,13 @@ static void thread_local_captures_survive_other_threads(void **state)
 	assert_int_equal(sim_captures_killed(), 0);
 }
 
-#define THREAD_TEST(f) cmocka_unit_test_setup_teardown(f, fresh, clean)
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		THREAD_TEST(threads_do_not_disturb_each_other),
-		THREAD_TEST(mappings_change_under_other_work),
-		THREAD_TEST(broken_programs_do_not_break_the_simulator),
-		THREAD_TEST(thread_local_captures_survive_other_threads),
+		SIM_TEST(threads_do_not_disturb_each_other),
+		SIM_TEST(mappings_change_under_other_work),
+		SIM_TEST(broken_programs_do_not_break_the_simulator),
+		SIM_TEST(thread_local_captures_survive_other_threads),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
