@@ -209,16 +209,19 @@ void vs_fence_keep(struct vs_fence *f)
 	pthread_mutex_unlock(&f->lock);
 }
 
+/* f->lock held. */
+static void raise_to(_Atomic uint64_t *to, uint64_t epoch)
+{
+	if (epoch > atomic_load_explicit(to, memory_order_relaxed))
+		atomic_store_explicit(to, epoch, memory_order_release);
+}
+
 /* Everything up to an epoch was seen complete; f->lock held. */
 static void completed(struct vs_fence *f, uint64_t epoch)
 {
-	if (epoch > atomic_load_explicit(&f->covered, memory_order_relaxed))
-		atomic_store_explicit(&f->covered, epoch, memory_order_release);
-	if (epoch > atomic_load_explicit(&f->complete, memory_order_relaxed))
-		atomic_store_explicit(&f->complete, epoch,
-				      memory_order_release);
-	if (epoch > atomic_load_explicit(&f->done, memory_order_relaxed))
-		atomic_store_explicit(&f->done, epoch, memory_order_release);
+	raise_to(&f->covered, epoch);
+	raise_to(&f->complete, epoch);
+	raise_to(&f->done, epoch);
 }
 
 /* Queries the events of one marker; true when none is left. f->lock held. */

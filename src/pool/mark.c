@@ -3,7 +3,7 @@
 
 #include "pool/dead.h"
 
-/* Ticks without an allocation after which frees record markers themselves. */
+/* Ticks that memory is without a marker before a free records one. */
 #define LONG_UNMARKED ((uint64_t)50000)
 /* A marker for each such part of the most that was ever live. */
 #define QUANTA 64
@@ -39,6 +39,13 @@ void vs_mark_all(struct vs_pool *pool)
 		marked(pool, vs_fence_cover(&pool->fence, newest_tag(pool)));
 }
 
+void vs_mark_pending(struct vs_pool *pool)
+{
+	pthread_mutex_lock(&pool->lock);
+	vs_mark_all(pool);
+	pthread_mutex_unlock(&pool->lock);
+}
+
 void vs_mark_settle(struct vs_pool *pool)
 {
 	uint64_t tag = newest_tag(pool);
@@ -55,9 +62,9 @@ void vs_mark_settle(struct vs_pool *pool)
  */
 static uint64_t pace(struct vs_pool *pool)
 {
-	uint64_t pace = vs_fence_pace(&pool->fence);
+	uint64_t ticks = vs_fence_pace(&pool->fence);
 
-	return pool->turnover.is_fast ? 2 * pace : pace;
+	return pool->turnover.is_fast ? 2 * ticks : ticks;
 }
 
 /* Little memory is not worth a marker before it is needed. */
@@ -69,10 +76,10 @@ static bool is_much(const struct vs_pool *pool)
 }
 
 /* A program that is fast would have a marker for every free. */
-static void mark_if_due(struct vs_pool *pool, uint64_t now, uint64_t pace)
+static void mark_if_due(struct vs_pool *pool, uint64_t now, uint64_t least)
 {
 	if (pool->turnover.is_fast) {
-		if (now - pool->marked < pace)
+		if (now - pool->marked < least)
 			return;
 		pool->marked = now;
 	}

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * mark: when what a pool freed gets a marker (pool/fence), and when the markers
- * are looked at. The policy; fence has the means. All under the pool's lock;
- * no call waits.
+ * are looked at. The policy; fence has the means. All under the pool's lock,
+ * but for vs_mark_pending, which takes it; no call waits.
  *
  * A wait is for the oldest marker, so several in flight make it a wait for
  * little work. A free makes no driver call, unless it is one of many over some
@@ -15,14 +15,15 @@
 
 /* So many bytes were freed (are pending or dead) that no marker covers. */
 void vs_mark_freed(struct vs_pool *pool, uint64_t bytes);
-/* After a free: a marker, if the last one is long ago. */
+/* After a free: a marker, if much has long been without. */
 void vs_mark_at_free(struct vs_pool *pool);
-/* Before an allocation, while memory is pending: a marker and a look, if due.
- */
+/* Before an allocation, while memory is pending: marker and look, if due. */
 void vs_mark_at_alloc(struct vs_pool *pool);
 /* Sees to it that a marker covers all that is pending or dead. */
 void vs_mark_all(struct vs_pool *pool);
-/* The same, and looks at the markers: something is needed now. */
+/* The same; takes the lock. */
+void vs_mark_pending(struct vs_pool *pool);
+/* As vs_mark_all, and looks at the markers: something is needed now. */
 void vs_mark_settle(struct vs_pool *pool);
 
 #endif

@@ -228,9 +228,7 @@ static bool wait_for_pending(struct vs_pool *pool, uint64_t until)
 {
 	if (vs_fence_is_complete(&pool->fence, until))
 		return false;
-	pthread_mutex_lock(&pool->lock);
-	vs_mark_all(pool);
-	pthread_mutex_unlock(&pool->lock);
+	vs_mark_pending(pool);
 	return vs_fence_wait(&pool->fence, THRIFT_PATIENCE) ||
 	       wait_in_capture(pool);
 }

@@ -145,9 +145,7 @@ static bool is_pressed(struct vs_pool *pool)
  */
 static void look_at_pending(struct vs_pool *pool)
 {
-	pthread_mutex_lock(&pool->lock);
-	vs_mark_all(pool);
-	pthread_mutex_unlock(&pool->lock);
+	vs_mark_pending(pool);
 	vs_fence_poll(&pool->fence);
 }
 
@@ -209,11 +207,8 @@ void vs_pool_synchronizing(void)
 	struct vs_pool *pool;
 
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
-		if (vs_stat_get(&pool->stats, pending) == 0)
-			continue;
-		pthread_mutex_lock(&pool->lock);
-		vs_mark_all(pool);
-		pthread_mutex_unlock(&pool->lock);
+		if (vs_stat_get(&pool->stats, pending) > 0)
+			vs_mark_pending(pool);
 	}
 }
 
@@ -221,14 +216,12 @@ void vs_pool_synchronized(void)
 {
 	struct vs_pool *pool;
 
-	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
-		vs_fence_look_soon(&pool->fence);
-	if (__builtin_expect(vs_knobs.decay_ms != 0, 1))
-		return;
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
-		if (vs_stat_get(&pool->stats, idle) +
-			    vs_stat_get(&pool->stats, pending) >
-		    pool->release_threshold)
+		vs_fence_look_soon(&pool->fence);
+		if (vs_knobs.decay_ms == 0 &&
+		    vs_stat_get(&pool->stats, idle) +
+				    vs_stat_get(&pool->stats, pending) >
+			    pool->release_threshold)
 			decay(pool, vs_vmm_clock(), 0);
 	}
 }
