@@ -15,7 +15,7 @@
  */
 #define BIN_BYTES ((size_t)16 << 20)
 #define BIN_BYTES_IN_CROWD ((size_t)64 << 20)
-enum { CROWD_TURNS = 8 };
+enum { CROWD_TURNS = 64 }; /* of 8, two threads had half as many a marker */
 /* Serials taken at a time. */
 #define SERIALS 4096
 
