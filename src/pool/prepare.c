@@ -21,7 +21,7 @@
  * granules, and in the owner index, which names each MiB at a block's ends.
  */
 #define TOUCHED ((uint64_t)128 << 30)
-#define FIRST_LARGE ((uint64_t)4 << 30)
+#define FIRST_LARGE ((uint64_t)8 << 30)
 
 /* A kernel older than 5.14 does not know it: pages then come with their use. */
 #ifndef MADV_POPULATE_WRITE

@@ -69,6 +69,23 @@ static void test_a_first_large_block(void **state)
 	expect_calls(&before, 1, 1, 1);
 }
 
+/* Where one after another goes: near, so that the tables have been touched. */
+static void test_large_blocks_lie_near(void **state)
+{
+	CUdeviceptr first, p;
+
+	(void)state;
+	vs_pool_ctx_born(FAKE_CTX, 0);
+	assert_true(vs_pool_prepare(0));
+	first = take(64 * MiB); /* at the heap's begin */
+	p = take(GiB);
+	assert_int_equal((p - first) % GiB, 0);
+	assert_true(p - first + GiB <= 8 * GiB);
+	p = take(64 * GiB);
+	assert_int_equal((p - first) % GiB, 0);
+	assert_true(p - first + 64 * GiB <= 128 * GiB);
+}
+
 /* Without, as where the birth of the context was not seen. */
 static void test_first_blocks_unprepared(void **state)
 {
@@ -265,15 +282,11 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
 	const struct CMUnitTest tests[] = {
-		T(first_blocks_are_hits),
-		T(a_first_large_block),
-		T(first_blocks_unprepared),
-		T(goes_back_for_good),
-		T(decays),
-		T(not_where_unwanted),
-		T(driver_refuses),
-		T(owner_of_huge_blocks),
-		T(owner_beside_a_change),
+		T(first_blocks_are_hits), T(a_first_large_block),
+		T(large_blocks_lie_near), T(first_blocks_unprepared),
+		T(goes_back_for_good),	  T(decays),
+		T(not_where_unwanted),	  T(driver_refuses),
+		T(owner_of_huge_blocks),  T(owner_beside_a_change),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
