@@ -132,6 +132,33 @@ static void test_small_pending_is_not_handed_out(void **state)
 	assert_int_equal(stats()->waits, 0);
 }
 
+/* The short way back of a block that is all there is. */
+static void test_one_size_in_turn(void **state)
+{
+	struct vs_span span;
+	CUdeviceptr p, q;
+
+	(void)state;
+	p = take(64 * MiB);
+	for (int i = 0; i < 3; i++) {
+		give(p);
+		assert_int_equal(take(64 * MiB - (size_t)i), p);
+		assert_true(vs_pool_find(p + 5 * MiB, &span));
+		assert_int_equal(span.size, 64 * MiB - (size_t)i);
+		assert_int_equal(stats()->pending, 0);
+		assert_int_equal(stats()->idle, 0);
+	}
+	assert_int_equal(fake.held, 64 * MiB);
+	give(p);
+	assert_int_equal(vs_pool_free(p), VS_PASS);
+	/* a slab of the same span is made where slabs are */
+	give(take(2 * MiB));
+	q = take(2 * MiB);
+	give(q);
+	assert_int_not_equal(take(MiB), q);
+	assert_int_equal(vs_pool_trim(), 66 * MiB);
+}
+
 static void test_one_marker_covers_many_frees(void **state)
 {
 	CUdeviceptr p[200];
@@ -517,6 +544,7 @@ int main(void)
 		T(new_id_for_each_allocation),
 		T(pending_memory_is_not_handed_out),
 		T(small_pending_is_not_handed_out),
+		T(one_size_in_turn),
 		T(one_marker_covers_many_frees),
 		T(waits_rather_than_grow_past_need),
 		T(ordered_needs_no_completion),
