@@ -363,6 +363,7 @@ void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
 	vs_stat_bump(pool, live_spans, range->span);
 	vs_stat_bump(pool, live_blocks, 1);
 	pool->turnover.handed += range->span;
+	pool->turnover.times++;
 	vs_stat_set(&pool->stats, live, pool->live_bytes + pool->small_bytes);
 }
 

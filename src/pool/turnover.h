@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * turnover: how often a program hands its memory round. One that allocates all
- * it ever had live hundreds of times a second has about as much pending as
- * live, since the GPU is always some work behind the host. It would wait at
- * every second allocation for the sake of little memory: to such a program,
- * and only while it goes on so, some memory more is allowed.
+ * turnover: how often a program hands its memory round. One that does nothing
+ * else has about as much pending as live, since the GPU is always some work
+ * behind the host. It would wait at every second allocation for the sake of
+ * little memory: to such a program, and only while it goes on so, some memory
+ * more is allowed. One that works with its memory, be it that it allocates all
+ * it ever had live hundreds of times a second, is held back by that work: for
+ * it memory is no better spent than anybody's.
  *
  * Part of struct vs_pool and guarded by its lock.
  */
@@ -18,9 +20,10 @@ struct vs_pool;
 
 struct vs_turnover {
 	uint64_t handed;	/* bytes of ranges handed out, ever */
+	uint64_t times;		/* ranges handed out, ever */
 	uint64_t began, waited; /* the window: clock, ns waited before */
-	uint64_t handed_before; /* the same, and small objects */
-	bool is_fast;		/* in the last whole window */
+	uint64_t handed_before, times_before; /* with small objects */
+	bool is_fast;			      /* in the last whole window */
 };
 
 /* Bytes that may be held beyond what is due otherwise, for what is pending. */
