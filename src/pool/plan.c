@@ -23,7 +23,7 @@ static const struct {
 
 enum {
 	BASES_TRIED = 256, /* idle ranges looked at to extend */
-	SLACK = 40, /* held beyond the high-water mark of live bytes; 1/1000 */
+	SLACK = 44, /* held beyond the high-water mark of live bytes; 1/1000 */
 	USUAL_TIMES = 4, /* a larger request gets several chunks */
 };
 /* More handles or fewer cost more than the driver's own 16 and 64 GiB. */
@@ -117,6 +117,17 @@ static bool add_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t size)
 	return true;
 }
 
+/*
+ * Nearly all that the program has live at once is to cost what the driver
+ * costs: a first block. Others of a few hundred MiB are better made of several
+ * chunks, or a program of few such blocks, each time of other sizes, wastes a
+ * third.
+ */
+static bool is_nearly_all(struct vs_pool *pool, uint64_t bytes)
+{
+	return bytes >= high_water(pool) / 8 * 7;
+}
+
 /* The largest chunk for a request of so many bytes. */
 static uint64_t largest_for(struct vs_pool *pool, uint64_t bytes,
 			    uint64_t usual)
@@ -125,10 +136,7 @@ static uint64_t largest_for(struct vs_pool *pool, uint64_t bytes,
 		return UINT64_MAX;
 	if (pool->chunk_size)
 		return usual;
-	/* much of all memory at once is to cost what the driver costs */
-	if (bytes >= high_water(pool) / 4)
-		return HUGE_CHUNK;
-	return USUAL_TIMES * usual;
+	return is_nearly_all(pool, bytes) ? HUGE_CHUNK : USUAL_TIMES * usual;
 }
 
 /* What to create when a request needs less than the usual. */
@@ -151,7 +159,7 @@ static uint64_t end_piece(struct vs_pool *pool, struct vs_plan *plan,
 {
 	if (plan->kind != VS_HEAP_LARGE || pool->is_contiguous ||
 	    pool->chunk_size || size < usual / 2 || usual / 4 < SMALLEST_END ||
-	    bytes >= high_water(pool) / 4)
+	    is_nearly_all(pool, bytes))
 		return 0;
 	return usual / 4;
 }
@@ -350,24 +358,36 @@ static CUresult decide(struct vs_pool *pool, struct vs_plan *plan,
 	return r == CUDA_SUCCESS ? find_place(pool, plan) : r;
 }
 
+/*
+ * What is mapped in a region cannot be mapped there again, so an idle range
+ * that is extended keeps the idle chunks beside it out. When memory is to be
+ * created past what is needed no range is extended, and when moving finds too
+ * little that way it is tried once more without.
+ */
 CUresult vs_plan_make(struct vs_pool *pool, struct vs_plan *plan,
 		      enum vs_heap_kind kind, uint64_t span,
 		      enum vs_grow_how how)
 {
-	CUresult r = NO_ROOM;
+	bool may_extend = how == VS_GROW_WITHIN || how == VS_GROW_MOVE;
+	CUresult r;
 
-	for (int i = 0; r == NO_ROOM && i < 2; i++) {
+	for (;;) {
 		memset(plan, 0, sizeof(*plan));
 		plan->heap = &pool->heap[kind];
 		plan->kind = kind;
 		plan->span = plan->left = span;
 		plan->region = ++pool->chunks.regions;
 		TAILQ_INIT(&plan->steps);
-		r = decide(pool, plan, how, i == 0);
-		if (r != CUDA_SUCCESS)
-			vs_plan_drop(pool, plan);
+		r = decide(pool, plan, how, may_extend);
+		if (r == CUDA_SUCCESS)
+			return r;
+		vs_plan_drop(pool, plan);
+		if (!may_extend ||
+		    (r != NO_ROOM &&
+		     (r != CUDA_ERROR_NOT_FOUND || how != VS_GROW_MOVE)))
+			return r;
+		may_extend = false;
 	}
-	return r;
 }
 
 static void drop_step(struct vs_pool *pool, struct vs_plan *plan,

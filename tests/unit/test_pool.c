@@ -485,41 +485,6 @@ static void test_sync_mode_waits_in_the_free(void **state)
 	assert_int_equal(stats()->sync_free, 1);
 }
 
-static void test_contiguous_blocks_lie_in_one_chunk(void **state)
-{
-	CUdeviceptr p[12];
-
-	(void)state;
-	vs_knobs.contiguous = true;
-	for (int round = 0; round < 3; round++) {
-		for (int i = 0; i < 12; i++) {
-			p[i] = take((i * 3 + 2) * MiB);
-			assert_int_equal(
-				fake_mapping(p[i]),
-				fake_mapping(p[i] + (i * 3 + 2) * MiB - 1));
-		}
-		for (int i = 0; i < 12; i++)
-			give(p[(i * 5) % 12]);
-	}
-}
-
-/* So a smaller one in its place leaves a whole chunk free. */
-static void test_a_large_block_ends_in_a_small_chunk(void **state)
-{
-	CUdeviceptr block;
-
-	(void)state;
-	fresh_driver((uint64_t)16 << 30);
-	for (int i = 0; i < 4; i++)
-		take(1024 * MiB);
-	vs_pool_trim();
-	block = take(128 * MiB);
-	give(block);
-	take(112 * MiB);
-	assert_int_equal(vs_pool_trim(), 16 * MiB);
-	assert_int_equal(stats()->reserved, (4096 + 112) * MiB);
-}
-
 static void test_broken_context_goes_to_the_driver(void **state)
 {
 	CUdeviceptr p = take(10 * MiB);
@@ -563,8 +528,6 @@ int main(void)
 		T(relieve_waits_for_pending),
 		T(context_death_gives_everything_back),
 		T(sync_mode_waits_in_the_free),
-		T(contiguous_blocks_lie_in_one_chunk),
-		T(a_large_block_ends_in_a_small_chunk),
 		T(broken_context_goes_to_the_driver),
 	};
 

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * By what the pool grows, on the counting driver (fake.h): chunks of which
+ * sizes, and idle ones before new ones.
+ */
+#include "fake_test.h"
+
+#define MiB ((size_t)1 << 20)
+#define GiB ((uint64_t)1 << 30)
+
+static int fresh(void **state)
+{
+	(void)state;
+	fresh_driver(139 * GiB);
+	return 0;
+}
+
+static void test_contiguous_blocks_lie_in_one_chunk(void **state)
+{
+	CUdeviceptr p[12];
+
+	(void)state;
+	vs_knobs.contiguous = true;
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < 12; i++) {
+			p[i] = take((i * 3 + 2) * MiB);
+			assert_int_equal(
+				fake_mapping(p[i]),
+				fake_mapping(p[i] + (i * 3 + 2) * MiB - 1));
+		}
+		for (int i = 0; i < 12; i++)
+			give(p[(i * 5) % 12]);
+	}
+}
+
+/* So a smaller one in its place leaves a whole chunk free. */
+static void test_a_large_block_ends_in_a_small_chunk(void **state)
+{
+	CUdeviceptr block;
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		take(1024 * MiB);
+	vs_pool_trim();
+	block = take(128 * MiB);
+	give(block);
+	take(112 * MiB);
+	assert_int_equal(vs_pool_trim(), 16 * MiB);
+	assert_int_equal(stats()->reserved, (4096 + 112) * MiB);
+}
+
+/*
+ * A range that could be extended lies in one region with the idle chunks that
+ * are to extend it, and they cannot be mapped there twice.
+ */
+static void test_idle_chunks_of_one_region_are_used(void **state)
+{
+	CUdeviceptr p[4];
+
+	(void)state;
+	vs_knobs.chunk_size.value = 64 * MiB;
+	give(take(256 * MiB));
+	for (int i = 0; i < 4; i++)
+		p[i] = take(64 * MiB);
+	for (int i = 0; i < 4; i++) {
+		if (i != 2)
+			give(p[i]);
+	}
+	take(192 * MiB);
+	assert_int_equal(fake.held, 256 * MiB);
+	assert_int_equal(stats()->chunks_moved, 3);
+}
+
+/* Such as a network's layers over images of changing size. */
+static void test_few_large_blocks_of_changing_sizes(void **state)
+{
+	CUdeviceptr p[5] = {0};
+	uint64_t seed = 7, high;
+
+	(void)state;
+	for (int step = 0; step < 400; step++) {
+		uint64_t unit;
+
+		seed = seed * 6364136223846793005 + 1442695040888963407;
+		unit = (8 + (seed >> 33) % 192) * MiB;
+		for (int i = 0; i < 5; i++) {
+			if (p[i])
+				give(p[i]);
+			p[i] = take(unit * (size_t)(1 + i * 3 % 5));
+		}
+	}
+	high = vs_stat_get(stats(), live_high);
+	assert_in_range(fake.held_high, high, high + high / 20);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup(test_##f, fresh)
+	const struct CMUnitTest tests[] = {
+		T(contiguous_blocks_lie_in_one_chunk),
+		T(a_large_block_ends_in_a_small_chunk),
+		T(idle_chunks_of_one_region_are_used),
+		T(few_large_blocks_of_changing_sizes),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
