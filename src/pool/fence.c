@@ -458,6 +458,7 @@ static bool wait_for_oldest(struct vs_fence *f, uint64_t epoch, uint64_t began,
 bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns)
 {
 	uint64_t began = vs_vmm_clock(), epoch = 0;
+	unsigned waiting;
 	bool is_good;
 
 	if (atomic_load_explicit(&f->is_broken, memory_order_relaxed))
@@ -470,12 +471,27 @@ bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns)
 			   patience_ns <= atomic_load(&f->slow_patience)))
 		return vs_fence_poll(f);
 	vs_stat_add(f->stats, waits, 1);
+	waiting = atomic_fetch_add(&f->waiting, 1) + 1;
+	/* two that come at once may note the smaller number: no matter */
+	if (waiting >
+	    atomic_load_explicit(&f->waiting_high, memory_order_relaxed))
+		atomic_store_explicit(&f->waiting_high, waiting,
+				      memory_order_relaxed);
 	if (f->has_context_events)
 		is_good = wait_for_oldest(f, epoch, began, patience_ns);
 	else
 		is_good = wait_for_contexts(f);
 	vs_stat_add(f->stats, wait_ns, vs_vmm_clock() - began);
+	atomic_fetch_sub(&f->waiting, 1);
 	return is_good;
+}
+
+unsigned vs_fence_waiters(struct vs_fence *f)
+{
+	unsigned n = atomic_exchange_explicit(&f->waiting_high, 0,
+					      memory_order_relaxed);
+
+	return n > 0 ? n : 1;
 }
 
 bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns)

@@ -71,7 +71,9 @@ struct vs_fence {
 	_Atomic uint64_t looked;  /* by vs_fence_glance(), last; ticks */
 	_Atomic uint64_t lag;	  /* the last: record to seen complete; ticks */
 	_Atomic uint64_t crowded; /* settles that met another at it; grows */
-	_Atomic uint64_t slow;	  /* a wait for this epoch ran out of time */
+	/* threads in vs_fence_wait(), and the most since somebody asked */
+	_Atomic unsigned waiting, waiting_high;
+	_Atomic uint64_t slow; /* a wait for this epoch ran out of time */
 	_Atomic uint64_t slow_patience; /* this much, ns */
 	_Atomic uint64_t *reach; /* devices whose contexts reach the memory */
 	pthread_mutex_t barrier; /* one at a time; before all other locks */
@@ -160,6 +162,8 @@ static inline void vs_fence_look_soon(struct vs_fence *f)
  * a wait that only saves memory is short, and not repeated for one marker.
  */
 bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns);
+/* The most threads that waited at once since the last call; at least 1. */
+unsigned vs_fence_waiters(struct vs_fence *f);
 /* Records if `tag` has no marker yet and waits until it is done. */
 bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns);
 

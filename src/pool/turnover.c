@@ -10,10 +10,10 @@
  * A program that works launches a kernel for most of its blocks, and frameworks
  * take some 10 us for that. Decoding by a language model, whose cache is copied
  * for each word, turns its memory over as often as a loop that only churns, but
- * makes 4,000 allocations a second (H200, PyTorch), and the loop some million.
+ * makes 4,000 allocations a second (H200, PyTorch), and the loop 200,000.
  */
 #define FAST_PER_S 500
-#define FAST_NS ((uint64_t)5000) /* at most, between two allocations */
+#define FAST_NS ((uint64_t)8000) /* at most, between two of a thread */
 /* The extra at most: a part of the device that no neighbour feels, and ... */
 #define DEVICE_SHARE 64
 /* ... so many times what was live at most, or so much if that is more. */
@@ -33,30 +33,39 @@ static void count(struct vs_pool *pool, uint64_t *handed_out,
 	}
 }
 
-/* What the program waited for memory, or for mapping it, is not its pace. */
+/*
+ * What the program waited for memory, or for mapping it, is not its pace. Of
+ * several threads the waits add up, and so does their time.
+ */
 static void look(struct vs_pool *pool, struct vs_turnover *t)
 {
-	uint64_t handed, times;
-	uint64_t now = vs_vmm_clock();
+	uint64_t now = vs_vmm_clock(), handed, times, busy;
 	uint64_t waited = vs_stat_get(&pool->stats, wait_ns) +
 			  vs_stat_get(&pool->stats, vmm_ns);
 	uint64_t high = vs_stat_get(&pool->stats, live_high);
 	uint64_t elapsed = now - t->began, paused = waited - t->waited;
+	unsigned threads;
 
-	/* of several threads the waits add up */
+	if (elapsed < WINDOW_NS)
+		return;
+	threads = vs_fence_waiters(&pool->fence);
+	if (threads > t->threads)
+		t->threads = threads;
+	elapsed *= t->threads;
 	if (paused > elapsed - elapsed / 16)
 		paused = elapsed - elapsed / 16;
-	if (elapsed < WINDOW_NS + paused)
+	busy = elapsed - paused;
+	if (busy < WINDOW_NS)
 		return;
 	count(pool, &handed, &times);
-	elapsed -= paused;
 	t->is_fast = (handed - t->handed_before) / FAST_PER_S >
-			     high / 1000 * (elapsed / 1000) / 1000 &&
-		     (times - t->times_before) * FAST_NS > elapsed;
+			     high / 1000 * (busy / 1000) / 1000 &&
+		     (times - t->times_before) * FAST_NS > busy;
 	t->began = now;
 	t->waited = waited;
 	t->handed_before = handed;
 	t->times_before = times;
+	t->threads = 1;
 }
 
 uint64_t vs_turnover_extra(struct vs_pool *pool)

@@ -23,7 +23,8 @@ struct vs_turnover {
 	uint64_t times;		/* ranges handed out, ever */
 	uint64_t began, waited; /* the window: clock, ns waited before */
 	uint64_t handed_before, times_before; /* with small objects */
-	bool is_fast;			      /* in the last whole window */
+	unsigned threads; /* most that waited at once in it */
+	bool is_fast;	  /* in the last whole window */
 };
 
 /* Bytes that may be held beyond what is due otherwise, for what is pending. */

@@ -6,16 +6,23 @@
  * what it needs.
  */
 #include "fake_test.h"
+#include "pool/state.h"
 
 #define MiB ((size_t)1 << 20)
 
 enum { LIVE = 64, WARM = 4000, ROUNDS = 20000 };
+
+/* Threads that wait at once, and what each waits a round, as it were. */
+static unsigned n_threads;
+static uint64_t wait_ns;
 
 static int fresh(void **state)
 {
 	(void)state;
 	fresh_driver((uint64_t)139 << 30);
 	fake.lag_ns = 150000;
+	n_threads = 0;
+	wait_ns = 0;
 	return 0;
 }
 
@@ -24,6 +31,15 @@ static uint64_t waits(void)
 	CUdevice device;
 
 	return vs_pool_stats(0, &device)->waits;
+}
+
+static void pretend_to_wait(void)
+{
+	struct vs_pool *pool = vs_pool_by_index(0);
+
+	vs_stat_add(&pool->stats, wait_ns, n_threads * wait_ns);
+	if (n_threads > 0)
+		atomic_store(&pool->fence.waiting_high, n_threads);
 }
 
 /* Waits while a block of 4 to 16 MiB is replaced every `pace_ns`. */
@@ -47,6 +63,7 @@ static uint64_t churn(uint64_t pace_ns)
 			assert_int_equal(vs_pool_free(*at), CUDA_SUCCESS);
 		assert_int_equal(vs_pool_alloc(size, at), CUDA_SUCCESS);
 		fake.now += pace_ns;
+		pretend_to_wait();
 	}
 	return waits() - before;
 }
@@ -84,12 +101,26 @@ static void test_quick_work_gets_none(void **state)
 	expect_frugal();
 }
 
+/*
+ * Four threads that wait side by side most of the time: their waits add up to
+ * more than the time that goes by, and it is no loop that churns.
+ */
+static void test_waits_of_threads_add_up(void **state)
+{
+	(void)state;
+	n_threads = 4;
+	wait_ns = 24000;
+	churn(30000);
+	expect_frugal();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_churn_gets_room, fresh),
 		cmocka_unit_test_setup(test_work_gets_none, fresh),
 		cmocka_unit_test_setup(test_quick_work_gets_none, fresh),
+		cmocka_unit_test_setup(test_waits_of_threads_add_up, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
