@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "base/knob.h"
 #include "base/log.h"
@@ -110,13 +111,43 @@ struct vs_pool *vs_pool_of(CUdevice device)
 	return NULL;
 }
 
-/* Takes the largest arena there is, 8 TiB at most and 64 times the memory. */
+/*
+ * The program may not map what it likes, so it may need what is left: address
+ * space (the arena is reserved there) or data (the arena's tables are).
+ */
+static bool is_limited(void)
+{
+	struct rlimit space, data;
+
+	return (getrlimit(RLIMIT_AS, &space) == 0 &&
+		space.rlim_cur != RLIM_INFINITY) ||
+	       (getrlimit(RLIMIT_DATA, &data) == 0 &&
+		data.rlim_cur != RLIM_INFINITY);
+}
+
+/* Whether so much more could be reserved. */
+static bool has_room(uint64_t size)
+{
+	CUdeviceptr base;
+
+	return vs_vmm_reserve(size, 0, &base) == CUDA_SUCCESS &&
+	       vs_vmm_unreserve(base, size) == CUDA_SUCCESS;
+}
+
+/*
+ * Takes the largest arena there is, 8 TiB at most and 64 times the memory. In a
+ * process with limits: some times the memory, and a quarter of what is left.
+ */
 static bool reserve_arena(struct vs_pool *pool)
 {
+	bool is_modest = is_limited();
 	uint64_t size = (uint64_t)8 << 40;
 
+	while (is_modest && size / 2 >= pool->dev.total * 4)
+		size /= 2;
 	while (size >= pool->dev.total * 2 && size >= ((uint64_t)1 << 30)) {
-		if (vs_vmm_reserve(size, 0, &pool->base) == CUDA_SUCCESS) {
+		if ((!is_modest || has_room(4 * size)) &&
+		    vs_vmm_reserve(size, 0, &pool->base) == CUDA_SUCCESS) {
 			pool->end = pool->base + size;
 			return true;
 		}

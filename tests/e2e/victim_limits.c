@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * victim_limits space|data: a program whose address space (ulimit -v) or data
+ * (ulimit -d) is limited uses CUDA, and most of what it may have for itself.
+ */
+#include <sys/mman.h>
+#include <sys/resource.h>
+
+#include "victim_link.h"
+
+#define GiB ((size_t)1 << 30)
+
+/* A line of /proc/self/status, in bytes. */
+static size_t status(const char *name)
+{
+	FILE *file = fopen("/proc/self/status", "r");
+	size_t length = strlen(name), size = 0;
+	char line[256];
+
+	CHECK(file);
+	while (fgets(line, sizeof(line), file))
+		if (!strncmp(line, name, length))
+			size = strtoul(line + length, NULL, 10) * KiB;
+	fclose(file);
+	CHECK(size > 0);
+	return size;
+}
+
+/* The process may have `room` more than now, the program wants `own` of it. */
+static void use(int resource, size_t now, size_t room, size_t own, int access)
+{
+	struct rlimit limit = {now + room, now + room};
+	CUdeviceptr p;
+	void *mine;
+
+	CHECK(setrlimit(resource, &limit) == 0);
+	victim_start(0);
+	p = victim_alloc(64 * MiB);
+	TRY(cuMemsetD8(p, 7, 64 * MiB));
+	mine = mmap(NULL, own, access,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	CHECK(mine != MAP_FAILED);
+	CHECK(victim_is_filled(p, 64 * MiB, 7));
+	victim_free(p);
+	munmap(mine, own);
+}
+
+int main(int argc, char **argv)
+{
+	CHECK(argc == 2);
+	if (!strcmp(argv[1], "space"))
+		use(RLIMIT_AS, status("VmSize:"), 64 * GiB, 44 * GiB,
+		    PROT_NONE);
+	else
+		use(RLIMIT_DATA, status("VmData:"), 384 * MiB, 192 * MiB,
+		    PROT_READ | PROT_WRITE);
+	printf("used\n");
+	return 0;
+}
