@@ -4,7 +4,10 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
 
 #include "base/fmt.h"
 #include "base/knob.h"
@@ -14,26 +17,60 @@
 #include "report/service.h"
 
 static atomic_flag is_installed = ATOMIC_FLAG_INIT;
+static pid_t owner; /* the process that installed the handlers */
 
-static void on_stats(int number)
+/* A process that is neither this one nor one it comes from. */
+static bool is_from_stranger(const siginfo_t *info)
 {
-	(void)number;
-	vs_dump_write("signal"); /* keeps errno */
+	pid_t sender = info->si_pid;
+
+	if (info->si_code != SI_USER && info->si_code != SI_QUEUE &&
+	    info->si_code != SI_TKILL)
+		return false; /* a timer's, or of a file */
+	return sender != getpid() && sender != getppid() && sender != owner;
 }
 
-static void on_trim(int number)
+/* Deals with a signal in a forked child, see signal.h; false: it is none. */
+static bool is_childs(int number, const siginfo_t *info)
+{
+	const struct sigaction usual = {.sa_handler = SIG_DFL};
+
+	if (getpid() == owner)
+		return false;
+	if (!is_from_stranger(info)) {
+		sigaction(number, &usual, NULL);
+		/* blocked until the handler returns */
+		kill(getpid(), number);
+	}
+	return true;
+}
+
+static void on_stats(int number, siginfo_t *info, void *unused)
 {
 	int saved_errno = errno;
 
-	(void)number;
-	vs_service_post_trim();
+	(void)unused;
+	if (!is_childs(number, info))
+		vs_dump_write("signal");
+	errno = saved_errno;
+}
+
+static void on_trim(int number, siginfo_t *info, void *unused)
+{
+	int saved_errno = errno;
+
+	(void)unused;
+	if (!is_childs(number, info))
+		vs_service_post_trim();
 	errno = saved_errno;
 }
 
 /* `knob` names the variable that would choose another signal. */
-static void install(int number, void (*handler)(int), const char *knob)
+static void install(int number, void (*handler)(int, siginfo_t *, void *),
+		    const char *knob)
 {
-	struct sigaction action = {.sa_flags = SA_RESTART | SA_ONSTACK};
+	struct sigaction action = {.sa_flags = SA_RESTART | SA_ONSTACK |
+					       SA_SIGINFO};
 	struct sigaction old;
 	char text[24];
 	struct vs_fmt name = vs_fmt_start(text, sizeof(text));
@@ -50,7 +87,7 @@ static void install(int number, void (*handler)(int), const char *knob)
 			old.sa_handler == SIG_IGN ? "ignored" : "handled");
 		return;
 	}
-	action.sa_handler = handler;
+	action.sa_sigaction = handler;
 	/*
 	 * A handler of the program that jumps out of a dump would leave it
 	 * unfinished for good.
@@ -67,6 +104,7 @@ void vs_signal_install(void)
 	if (atomic_flag_test_and_set(&is_installed))
 		return;
 	vs_dump_init();
+	owner = getpid();
 	if (stats && stats == trim) {
 		char text[24];
 		struct vs_fmt name = vs_fmt_start(text, sizeof(text));

@@ -7,8 +7,10 @@
  * signal that is ignored or owned stays so, with one warning. A program that
  * takes a signal later simply has it.
  *
- * In a forked child the handlers stay and do nothing: with the default action
- * back, a signal to a process group would kill the program's workers.
+ * In a forked child neither signal tells or trims. What the program's own
+ * processes send does what it did without the shim; from others, who mean the
+ * parent by a signal to a whole group, it is ignored, or it would kill the
+ * program's workers.
  */
 #ifndef VS_REPORT_SIGNAL_H
 #define VS_REPORT_SIGNAL_H

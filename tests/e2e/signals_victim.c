@@ -11,7 +11,7 @@
  *   stuck           waits, in the driver, for work that ends with that line
  *   heap            malloc and free for half a second, in two threads
  *   churn           cuMemAlloc and cuMemFree for half a second, in two threads
- *   fork            a child sends itself both signals and exits
+ *   fork            children get a signal each, from their parent
  */
 #include <pthread.h>
 #include <signal.h>
@@ -123,7 +123,7 @@ static void in_two_threads(void *(*work)(void *))
 	CHECK(pthread_join(other, NULL) == 0);
 }
 
-static void fork_a_child(void)
+static void fork_a_child(int number)
 {
 	int status;
 	pid_t pid;
@@ -131,10 +131,10 @@ static void fork_a_child(void)
 	fflush(stdout);
 	pid = fork();
 	if (pid == 0) {
-		raise(SIGUSR1);
-		raise(SIGUSR2);
+		sleep(1);
 		exit(7);
 	}
+	CHECK(kill(pid, number) == 0);
 	CHECK(waitpid(pid, &status, 0) == pid);
 	printf("child: code %d, signal %d\n",
 	       WIFEXITED(status) ? WEXITSTATUS(status) : -1,
@@ -161,9 +161,11 @@ static void take(const char *step)
 		in_two_threads(heap);
 	else if (!strcmp(step, "churn"))
 		in_two_threads(churn);
-	else if (!strcmp(step, "fork"))
-		fork_a_child();
-	else
+	else if (!strcmp(step, "fork")) {
+		fork_a_child(SIGUSR1);
+		fork_a_child(SIGUSR2);
+		fork_a_child(0);
+	} else
 		CHECK(!strcmp(step, "ready"));
 	printf("%s\n", step);
 	fflush(stdout);

@@ -350,29 +350,55 @@ static void small_stack(void **unused)
 	assert_dumped();
 }
 
-static void signal_a_child(void *unused)
-{
-	int status;
-	pid_t pid;
+/* What became of a forked child that got the signal from `sender`. */
+enum sender { PARENT, ITSELF, STRANGER };
 
-	(void)unused;
-	install();
+static int signalled(enum sender sender, int number)
+{
+	int gate[2], status;
+	pid_t pid, stranger;
+	char byte;
+
+	CHECK(pipe(gate) == 0);
 	pid = fork();
 	if (!pid) {
 		vs_service_forked();
-		raise(SIGUSR1);
-		raise(SIGUSR2);
-		_exit(7);
+		if (sender == ITSELF)
+			raise(number);
+		close(gate[1]);
+		_exit(read(gate[0], &byte, 1) == 0 ? 7 : 8);
 	}
+	stranger = sender == STRANGER ? fork() : 0;
+	if (sender == STRANGER && !stranger)
+		_exit(kill(pid, number));
+	if (stranger)
+		waitpid(stranger, &status, 0);
+	if (sender == PARENT)
+		kill(pid, number);
+	close(gate[0]);
+	close(gate[1]);
 	waitpid(pid, &status, 0);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* Signals sent to a whole group must not kill the program's workers. */
+static void signal_children(void *unused)
+{
+	static const int numbers[] = {SIGUSR1, SIGUSR2};
+
+	(void)unused;
+	install();
+	for (int i = 0; i < 2; i++) {
+		CHECK(signalled(PARENT, numbers[i]) == -numbers[i]);
+		CHECK(signalled(ITSELF, numbers[i]) == -numbers[i]);
+		/* one to a whole group must not kill the program's workers */
+		CHECK(signalled(STRANGER, numbers[i]) == 7);
+	}
+}
+
 static void forked(void **unused)
 {
 	(void)unused;
-	child_run(&c, NULL, signal_a_child, NULL);
+	child_run(&c, NULL, signal_children, NULL);
 	assert_child_ok(&c);
 	assert_string_equal(c.err, "");
 }
