@@ -363,28 +363,41 @@ static bool write_all(const char *text, size_t len, int fd)
 	return true;
 }
 
+/* Takes a pending signal of this thread back. */
+static void swallow(int number)
+{
+	const struct timespec now = {0};
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, number);
+	while (sigtimedwait(&set, NULL, &now) < 0 && errno == EINTR)
+		;
+}
+
 /*
- * A reader that went away is no reason to kill a program that itself wrote
- * nothing there, so SIGPIPE is kept from it.
+ * A reader that went away, or a file at its limit, is no reason to kill a
+ * program that itself wrote nothing there, so the signal is kept from it.
  */
 bool vs_fmt_write(const struct vs_fmt *f, int fd)
 {
-	const struct timespec now = {0};
-	sigset_t pipe_only, saved, pending;
-	int saved_errno = errno;
-	bool was_pending, is_written;
+	sigset_t deadly, saved, pending;
+	int saved_errno = errno, number = 0;
+	bool is_written;
 
-	sigemptyset(&pipe_only);
-	sigaddset(&pipe_only, SIGPIPE);
-	pthread_sigmask(SIG_BLOCK, &pipe_only, &saved);
+	sigemptyset(&deadly);
+	sigaddset(&deadly, SIGPIPE);
+	sigaddset(&deadly, SIGXFSZ);
+	pthread_sigmask(SIG_BLOCK, &deadly, &saved);
 	sigemptyset(&pending);
 	sigpending(&pending);
-	was_pending = sigismember(&pending, SIGPIPE) == 1;
 	is_written = write_all(f->text, f->len, fd);
-	if (!is_written && errno == EPIPE && !was_pending)
-		while (sigtimedwait(&pipe_only, NULL, &now) < 0 &&
-		       errno == EINTR)
-			;
+	if (!is_written && errno == EPIPE)
+		number = SIGPIPE;
+	else if (!is_written && errno == EFBIG)
+		number = SIGXFSZ;
+	if (number && sigismember(&pending, number) != 1)
+		swallow(number);
 	pthread_sigmask(SIG_SETMASK, &saved, NULL);
 	errno = saved_errno;
 	return is_written;

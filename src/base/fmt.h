@@ -46,7 +46,7 @@ void vs_fmt_f(struct vs_fmt *f, const char *format, ...)
 
 /*
  * Writes the whole text to fd, again after EINTR and short writes; false when
- * that fails. Keeps errno, raises no SIGPIPE.
+ * that fails. Keeps errno, raises no signal.
  */
 bool vs_fmt_write(const struct vs_fmt *f, int fd);
 

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
@@ -296,38 +297,58 @@ static void writes_all(void **unused)
 	}
 }
 
-static void write_to_nobody(void *unused)
+/* A write that fails with a signal: nobody gets it, and none is lost. */
+static void fail_to_write(int fd, int number)
 {
 	char text[] = "text";
 	struct vs_fmt f = {.text = text, .size = sizeof(text), .len = 4};
 	sigset_t set;
+
+	CHECK(!vs_fmt_write(&f, fd));
+	sigpending(&set);
+	CHECK(!sigismember(&set, number));
+	pthread_sigmask(SIG_BLOCK, NULL, &set);
+	CHECK(!sigismember(&set, number));
+	/* one that was waiting before is not ours to take */
+	sigemptyset(&set);
+	sigaddset(&set, number);
+	pthread_sigmask(SIG_BLOCK, &set, NULL);
+	raise(number);
+	CHECK(!vs_fmt_write(&f, fd));
+	sigpending(&set);
+	CHECK(sigismember(&set, number));
+	CHECK(!vs_fmt_write(&f, -1));
+}
+
+static void write_to_nobody(void *unused)
+{
 	int ends[2];
 
 	(void)unused;
 	CHECK(pipe(ends) == 0);
 	close(ends[0]);
-	CHECK(!vs_fmt_write(&f, ends[1]));
-	sigpending(&set);
-	CHECK(!sigismember(&set, SIGPIPE));
-	pthread_sigmask(SIG_BLOCK, NULL, &set);
-	CHECK(!sigismember(&set, SIGPIPE));
-	/* one that was waiting before is not ours to take */
-	sigemptyset(&set);
-	sigaddset(&set, SIGPIPE);
-	pthread_sigmask(SIG_BLOCK, &set, NULL);
-	raise(SIGPIPE);
-	CHECK(!vs_fmt_write(&f, ends[1]));
-	sigpending(&set);
-	CHECK(sigismember(&set, SIGPIPE));
-	CHECK(!vs_fmt_write(&f, -1));
+	fail_to_write(ends[1], SIGPIPE);
 }
 
-static void raises_no_sigpipe(void **unused)
+static void write_past_the_limit(void *unused)
+{
+	const struct rlimit none = {0, 0};
+	FILE *file = tmpfile();
+
+	(void)unused;
+	CHECK(file);
+	CHECK(setrlimit(RLIMIT_FSIZE, &none) == 0);
+	fail_to_write(fileno(file), SIGXFSZ);
+}
+
+static void raises_no_signal(void **unused)
 {
 	static struct child c;
 
 	(void)unused;
 	child_run(&c, NULL, write_to_nobody, NULL);
+	assert_child_ok(&c);
+	child_run(&c, NULL, write_past_the_limit, NULL);
 	assert_child_ok(&c);
 }
 
@@ -361,7 +382,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(json_strings),
 		cmocka_unit_test(cut_and_pad),
 		cmocka_unit_test(writes_all),
-		cmocka_unit_test(raises_no_sigpipe),
+		cmocka_unit_test(raises_no_signal),
 		cmocka_unit_test(gives_up_on_a_full_pipe),
 	};
 
