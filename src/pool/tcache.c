@@ -2,10 +2,10 @@
 #include "pool/tcache.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <string.h>
 
 #include "base/meta.h"
+#include "driver/vmm.h"
 #include "pool/pool.h"
 
 /*
@@ -23,9 +23,15 @@ static _Atomic uint64_t next_serial = 1;
 
 static inline void spin_lock(struct vs_tcache *tc)
 {
-	/* the other side is a trim: rare, and it may have been preempted */
-	while (atomic_exchange_explicit(&tc->spin, 1, memory_order_acquire))
-		sched_yield();
+	/*
+	 * The other side is a trim: rare, and it may have been preempted, by
+	 * this very thread where that has a real-time priority. So it sleeps
+	 * in the end: to yield would not let the other run.
+	 */
+	for (unsigned round = 0;
+	     atomic_exchange_explicit(&tc->spin, 1, memory_order_acquire);
+	     round++)
+		vs_vmm_pause(round);
 }
 
 static inline void spin_unlock(struct vs_tcache *tc)

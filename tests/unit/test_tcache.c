@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * The thread caches on the counting driver: whose markers serve a thread that
- * allocates and frees in a loop.
+ * allocates and frees in a loop, and how it waits for a trim.
  */
 #include <pthread.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include "fake_test.h"
 #include "pool/state.h"
@@ -162,6 +163,34 @@ static void test_larger_batches_in_a_crowd(void **state)
 	assert_int_equal(crowded.late, alone.late);
 }
 
+static struct vs_tcache *held;
+static unsigned n_pauses;
+
+/* Who holds the cache gets to run when this thread sleeps, not before. */
+static void let_go_late(unsigned round)
+{
+	assert_int_equal(round, n_pauses++);
+	if (round == 1000)
+		atomic_store(&held->spin, 0);
+}
+
+static void test_pauses_for_a_trim(void **state)
+{
+	void (*saved)(unsigned) = vs_vmm_pause;
+
+	(void)state;
+	warm_up();
+	held = vs_thread_self()->cache;
+	n_pauses = 0;
+	vs_vmm_pause = let_go_late;
+	atomic_store(&held->spin, 1);
+	alarm(60); /* for one that only yields */
+	take(MiB);
+	alarm(0);
+	vs_vmm_pause = saved;
+	assert_int_equal(n_pauses, 1001);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -171,6 +200,7 @@ int main(void)
 		cmocka_unit_test_setup(test_one_marker_for_many, fresh),
 		cmocka_unit_test_setup(test_markers_a_pair, fresh),
 		cmocka_unit_test_setup(test_larger_batches_in_a_crowd, fresh),
+		cmocka_unit_test_setup(test_pauses_for_a_trim, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
