@@ -107,14 +107,24 @@ void sim_config_read(void)
 	c->trace = env_is("SIM_TRACE", "1");
 }
 
+/* A thread that waits in the driver, or reports, is not cancelled there. */
+static __thread int cancel_state;
+
 void sim_lock(void)
 {
+	int saved;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &saved);
 	pthread_mutex_lock(&mutex);
+	cancel_state = saved;
 }
 
 void sim_unlock(void)
 {
+	int saved = cancel_state;
+
 	pthread_mutex_unlock(&mutex);
+	pthread_setcancelstate(saved, NULL);
 }
 
 void sim_lock_forget(void)
@@ -152,9 +162,12 @@ void sim_sleep_ns(uint64_t ns)
 		.tv_sec = (time_t)(ns / 1000000000),
 		.tv_nsec = (long)(ns % 1000000000),
 	};
+	int saved;
 
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &saved);
 	while (nanosleep(&left, &left) && errno == EINTR)
 		;
+	pthread_setcancelstate(saved, NULL);
 }
 
 void sim_say(const char *format, ...)
