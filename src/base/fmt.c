@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
+
 struct vs_fmt vs_fmt_start(char *buffer, size_t size)
 {
 	buffer[0] = '\0';
@@ -382,7 +384,7 @@ static void swallow(int number)
 bool vs_fmt_write(const struct vs_fmt *f, int fd)
 {
 	sigset_t deadly, saved, pending;
-	int saved_errno = errno, number = 0;
+	int saved_errno = errno, number = 0, cancel = vs_cancel_hold();
 	bool is_written;
 
 	sigemptyset(&deadly);
@@ -399,6 +401,7 @@ bool vs_fmt_write(const struct vs_fmt *f, int fd)
 	if (number && sigismember(&pending, number) != 1)
 		swallow(number);
 	pthread_sigmask(SIG_SETMASK, &saved, NULL);
+	vs_cancel_let(cancel);
 	errno = saved_errno;
 	return is_written;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/cancel.h"
 #include "base/log.h"
 #include "driver/real.h"
 
@@ -36,11 +37,15 @@ static uint64_t counter_ns(void)
 static void pause_a_while(unsigned round)
 {
 	struct timespec ts = {.tv_nsec = 20000};
+	int cancel;
 
-	if (round < 100)
+	if (round < 100) {
 		sched_yield();
-	else
-		nanosleep(&ts, NULL);
+		return;
+	}
+	cancel = vs_cancel_hold();
+	nanosleep(&ts, NULL);
+	vs_cancel_let(cancel);
 }
 
 uint64_t (*vs_vmm_clock)(void) = monotonic_ns;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "hook/ipc.h"
 
+#include "base/cancel.h"
 #include "base/knob.h"
 #include "driver/real.h"
 #include "hook/hook.h"
@@ -35,7 +36,9 @@ static CUresult open_shared(CUdeviceptr *out, const CUipcMemHandle *handle,
 			    unsigned int flags)
 {
 	struct vs_ipc_handle h;
+	CUresult result;
 	CUcontext ctx;
+	int cancel;
 
 	if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||
 	    !vs_ipc_unseal(handle, &h))
@@ -46,7 +49,10 @@ static CUresult open_shared(CUdeviceptr *out, const CUipcMemHandle *handle,
 	/* facts, 6 */
 	if (vs_ipc_is_own_key(h.key))
 		return CUDA_ERROR_INVALID_CONTEXT;
-	return vs_ipc_import(&h, ctx, out);
+	cancel = vs_cancel_hold();
+	result = vs_ipc_import(&h, ctx, out);
+	vs_cancel_let(cancel);
+	return result;
 }
 
 VS_EXPORT CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *out,

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/log.h"
 #include "base/uthash_meta.h"
 #include "driver/real.h"
@@ -360,10 +361,12 @@ static void *run(void *unused)
 static void at_exit(void)
 {
 	const struct timespec tick = {.tv_nsec = 1000000};
+	int cancel = vs_cancel_hold();
 
 	atomic_store(&is_stopping, true);
 	for (int i = 0; i < EXIT_WAIT_MS && atomic_load(&is_busy); i++)
 		nanosleep(&tick, NULL);
+	vs_cancel_let(cancel);
 }
 
 static int create(pthread_t *thread_out, size_t stack_bytes)

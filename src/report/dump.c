@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/fmt.h"
 #include "base/knob.h"
 #include "base/log.h"
@@ -130,7 +131,7 @@ static int open_file(void)
 
 void vs_dump_write(const char *why)
 {
-	int saved_errno = errno;
+	int saved_errno = errno, cancel = vs_cancel_hold();
 	struct vs_dump_head head;
 	int fd;
 
@@ -156,6 +157,7 @@ void vs_dump_write(const char *why)
 		close(fd);
 	leave();
 out:
+	vs_cancel_let(cancel);
 	errno = saved_errno;
 }
 

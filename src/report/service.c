@@ -15,6 +15,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/knob.h"
 #include "base/log.h"
 #include "base/stat.h"
@@ -171,10 +172,12 @@ static void *run(void *unused)
 static void at_exit(void)
 {
 	const struct timespec tick = {.tv_nsec = 1000000};
+	int cancel = vs_cancel_hold();
 
 	post(STOP);
 	for (int i = 0; i < EXIT_WAIT_MS && atomic_load(&is_busy); i++)
 		nanosleep(&tick, NULL);
+	vs_cancel_let(cancel);
 }
 
 static int create(pthread_t *thread_out, size_t stack_bytes)

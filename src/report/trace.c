@@ -24,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/fmt.h"
 #include "base/knob.h"
 #include "base/log.h"
@@ -312,6 +313,7 @@ static void __attribute__((cold, noinline)) make_room(struct ring *ring)
 {
 	const struct timespec tick = {.tv_nsec = 100000};
 	uint64_t head = atomic_load(&ring->head);
+	int cancel = vs_cancel_hold();
 
 	for (int i = 0; head - atomic_load(&ring->tail) >= RING_RECORDS; i++) {
 		if (i)
@@ -320,6 +322,7 @@ static void __attribute__((cold, noinline)) make_room(struct ring *ring)
 		write_out(i == GAP_TRIES);
 		pthread_mutex_unlock(&lock);
 	}
+	vs_cancel_let(cancel);
 }
 
 static void add(uint64_t id, size_t size)
@@ -373,6 +376,7 @@ static void __attribute__((destructor)) at_exit(void)
 
 	if (!vs_trace_is_on)
 		return;
+	vs_cancel_hold();
 	for (int i = 0; i < EXIT_WAIT_MS; i++) {
 		if (!pthread_mutex_trylock(&lock)) {
 			write_out(true);

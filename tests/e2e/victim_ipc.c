@@ -3,6 +3,7 @@
  * victim_ipc: hands memory to a second process by legacy IPC handles; the
  * second process checks, changes and closes it.
  */
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -41,9 +42,14 @@ static int second(int in, int out)
 	int answer;
 
 	victim_start(0);
+	/* cuda.h names no call a cancellation point */
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+	pthread_cancel(pthread_self());
 	while (get(in, &m, sizeof(m))) {
+		pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
 		TRY(cuIpcOpenMemHandle(&p, m.handle,
 				       CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 		answer = victim_is_filled(p, m.size, m.byte);
 		TRY(cuMemsetD8(p, (unsigned char)(m.byte + 1), m.size));
 		TRY(cuCtxSynchronize());

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cancel: the shim's own waits, and what it writes, are no cancellation points.
+ * A thread that is cancelled there would take an allocation or a lock along.
+ */
+#ifndef VS_BASE_CANCEL_H
+#define VS_BASE_CANCEL_H
+
+#include <pthread.h>
+
+/* What it returns is for vs_cancel_let. Async-signal-safe, as that is. */
+static inline int vs_cancel_hold(void)
+{
+	int saved;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &saved);
+	return saved;
+}
+
+static inline void vs_cancel_let(int saved)
+{
+	pthread_setcancelstate(saved, NULL);
+}
+
+#endif
