@@ -179,6 +179,8 @@ struct search {
 	const void *address;
 	struct vs_image *image;
 	bool is_behind; /* the shim's own object has passed */
+	const char *name;
+	void *function;
 };
 
 static void *no_dlsym(void *handle, const char *name)
@@ -290,6 +292,31 @@ bool vs_loader_is_behind(const void *address)
 	struct search s = {.address = address};
 
 	return dl_iterate_phdr(look_for_place, &s) == 1;
+}
+
+static int look_for_function(struct dl_phdr_info *info, size_t size, void *data)
+{
+	struct search *s = data;
+
+	(void)size;
+	if (holds(info, &own_address)) {
+		s->is_behind = true;
+		return 0;
+	}
+	if (!s->is_behind)
+		return 0;
+	describe(info, s->image);
+	s->function = vs_loader_symbol(s->image, s->name);
+	return s->function != NULL;
+}
+
+void *vs_loader_behind(const char *name)
+{
+	struct vs_image image;
+	struct search s = {.image = &image, .name = name};
+
+	dl_iterate_phdr(look_for_function, &s);
+	return s.function;
 }
 
 static int look_for_libcuda(struct dl_phdr_info *info, size_t size, void *data)

@@ -53,6 +53,9 @@ bool vs_loader_is_behind(const void *address);
  */
 bool vs_loader_libcuda(const void *address, struct vs_image *image_out);
 
+/* The first function `name` behind the shim's object, in any scope, or NULL. */
+void *vs_loader_behind(const char *name);
+
 /* The function that an object exports as `name` (default version), or NULL. */
 void *vs_loader_symbol(const struct vs_image *image, const char *name);
 

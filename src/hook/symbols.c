@@ -65,9 +65,11 @@ void *vs_symbols_next(const char *name)
 {
 	void *function = vs_loader_look(RTLD_NEXT, name, NULL);
 
-	if (!function)
-		dlerror(); /* the program has not asked */
-	return function;
+	if (function)
+		return function;
+	dlerror(); /* the program has not asked */
+	/* of a library opened with RTLD_LOCAL that brings its driver along */
+	return vs_loader_behind(name);
 }
 
 static bool is_exported(const char *name)

@@ -168,6 +168,15 @@ static void road_bound(const char *arg)
 	serve();
 }
 
+static void road_own_driver(const char *arg)
+{
+	void (*serve)(void);
+
+	*(void **)&serve = dlsym(roads_open(arg, RTLD_NOW | RTLD_LOCAL),
+				 "roads_local_serve");
+	serve();
+}
+
 static void road_deepbind(const char *arg)
 {
 	void (*serve)(void);
@@ -466,6 +475,7 @@ static const struct {
 	{"program", road_program},
 	{"nothing", road_nothing},
 	{"bound", road_bound},
+	{"own_driver", road_own_driver},
 	{"deepbind", road_deepbind},
 	{"namespace", road_namespace},
 	{"second", road_second},
