@@ -150,7 +150,7 @@ static void describe(const struct dl_phdr_info *info, struct vs_image *image)
 {
 	image->bias = info->dlpi_addr;
 	image->dynamic = NULL;
-	image->path[0] = '\0';
+	image->path = info->dlpi_name ? info->dlpi_name : "";
 	for (int i = 0; i < info->dlpi_phnum; i++)
 		if (info->dlpi_phdr[i].p_type == PT_DYNAMIC)
 			image->dynamic =
@@ -328,17 +328,13 @@ static int look_for_libcuda(struct dl_phdr_info *info, size_t size, void *data)
 
 	(void)size;
 	if (strncmp(slash ? slash + 1 : path, prefix, sizeof(prefix) - 1) ||
-	    strlen(path) >= sizeof(s->image->path) ||
 	    (s->address && !holds(info, s->address)))
 		return 0;
 	describe(info, s->image);
-	if (!vs_loader_symbol(s->image, "cuInit") ||
-	    !(vs_loader_symbol(s->image, "cuGetProcAddress_v2") ||
-	      vs_loader_symbol(s->image, "cuGetProcAddress") ||
-	      vs_loader_symbol(s->image, "cuMemAlloc_v2")))
-		return 0;
-	strcpy(s->image->path, path);
-	return 1;
+	return vs_loader_symbol(s->image, "cuInit") &&
+	       (vs_loader_symbol(s->image, "cuGetProcAddress_v2") ||
+		vs_loader_symbol(s->image, "cuGetProcAddress") ||
+		vs_loader_symbol(s->image, "cuMemAlloc_v2"));
 }
 
 bool vs_loader_libcuda(const void *address, struct vs_image *image_out)

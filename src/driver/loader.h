@@ -10,7 +10,6 @@
 #ifndef VS_DRIVER_LOADER_H
 #define VS_DRIVER_LOADER_H
 
-#include <limits.h>
 #include <link.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -19,7 +18,7 @@
 struct vs_image {
 	uintptr_t bias;		   /* to add to the file's addresses */
 	const ElfW(Dyn) * dynamic; /* NULL: a static object */
-	char path[PATH_MAX];	   /* as the loader knows it */
+	const char *path;	   /* as the loader knows it */
 };
 
 /*

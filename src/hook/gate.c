@@ -110,7 +110,7 @@ static const char *program_name(char *path, size_t size)
 
 static void decide(void)
 {
-	char path[PATH_MAX];
+	static char path[PATH_MAX]; /* the stack may be small */
 
 	vs_knob_init();
 	pthread_atfork(NULL, NULL, in_child);

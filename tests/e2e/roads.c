@@ -3,6 +3,7 @@
  * roads ROAD [ARG]: reaches the driver by dlopen and one of the roads below.
  */
 #include <dirent.h>
+#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -295,6 +296,27 @@ static void *race(void *arg)
 	return NULL;
 }
 
+static void *look_up(void *libcuda)
+{
+	return dlsym(libcuda, "cuInit");
+}
+
+/* The first look-up is made on the smallest stack that a thread can have. */
+static void road_small_stack(const char *arg)
+{
+	void *libcuda = roads_open(DRIVER, RTLD_NOW), *function;
+	pthread_attr_t attributes;
+	pthread_t thread;
+
+	(void)arg;
+	pthread_attr_init(&attributes);
+	pthread_attr_setstacksize(&attributes, (size_t)PTHREAD_STACK_MIN);
+	pthread_create(&thread, &attributes, look_up, libcuda);
+	pthread_join(thread, &function);
+	printf("found: %s\n", function ? "yes" : "no");
+	roads_serve_from(libcuda);
+}
+
 static void road_threads(const char *arg)
 {
 	pthread_t threads[N_RACERS];
@@ -482,6 +504,7 @@ static const struct {
 	{"copy", road_copy},
 	{"names", road_names},
 	{"dlerror", road_dlerror},
+	{"small_stack", road_small_stack},
 	{"threads", road_threads},
 	{"close", road_close},
 	{"fork", road_fork},

@@ -341,7 +341,7 @@ static void look_up(void **unused)
 	/* a library with the old kind of hash table only */
 	handle = dlopen(in_build("tests/e2e/.libs/roads_other.so"), RTLD_NOW);
 	assert_non_null(handle);
-	strcpy(image.path, "roads_other.so");
+	image.path = "roads_other.so";
 	assert_true(dl_iterate_phdr(find_image, &image) == 1);
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
 		compare(&image, handle, others[i]);
