@@ -29,12 +29,22 @@ static unsigned shift_of(size_t size)
 	return shift;
 }
 
+/*
+ * After mlockall(MCL_FUTURE) all that can be touched is, when it is mapped, and
+ * tables are large and hardly used: so they can be only when not locked.
+ */
 void *vs_meta_table(size_t size)
 {
-	void *p = mmap(NULL, size, PROT_READ | PROT_WRITE,
+	void *p = mmap(NULL, size, PROT_NONE,
 		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 
-	return p == MAP_FAILED ? NULL : p;
+	if (p == MAP_FAILED)
+		return NULL;
+	munlock(p, size);
+	if (!mprotect(p, size, PROT_READ | PROT_WRITE))
+		return p;
+	munmap(p, size);
+	return NULL;
 }
 
 /* A fresh piece of 1 << shift bytes; lock held. */

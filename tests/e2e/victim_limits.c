@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_limits space|data: a program whose address space (ulimit -v) or data
- * (ulimit -d) is limited uses CUDA, and most of what it may have for itself.
+ * victim_limits space|data|locked: a program whose address space (ulimit -v) or
+ * data (ulimit -d) is limited uses CUDA, and most of what it may have for
+ * itself; or one that keeps all its memory resident.
  */
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -45,12 +46,28 @@ static void use(int resource, size_t now, size_t room, size_t own, int access)
 	munmap(mine, own);
 }
 
+static void use_locked(void)
+{
+	size_t before;
+	CUdeviceptr p;
+
+	if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
+		return; /* it may not */
+	before = status("VmRSS:");
+	victim_start(0);
+	p = victim_alloc(MiB);
+	CHECK(status("VmRSS:") - before < 128 * MiB);
+	victim_free(p);
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(argc == 2);
 	if (!strcmp(argv[1], "space"))
 		use(RLIMIT_AS, status("VmSize:"), 64 * GiB, 44 * GiB,
 		    PROT_NONE);
+	else if (!strcmp(argv[1], "locked"))
+		use_locked();
 	else
 		use(RLIMIT_DATA, status("VmData:"), 384 * MiB, 192 * MiB,
 		    PROT_READ | PROT_WRITE);
