@@ -7,6 +7,8 @@
 #define LONG_UNMARKED ((uint64_t)50000)
 /* A marker for each such part of the most that was ever live. */
 #define QUANTA 64
+/* The part of the device's memory that may be without one. */
+#define BARE_SHARE 16
 
 /* The tag of what was freed last; 0 if nothing is pending or dead. */
 static uint64_t newest_tag(struct vs_pool *pool)
@@ -26,11 +28,25 @@ static void marked(struct vs_pool *pool, bool is_covered)
 		vs_stat_add(&pool->stats, deferred, 1);
 }
 
+void vs_mark_freed_small(struct vs_pool *pool, uint64_t bytes)
+{
+	struct vs_fence *f = &pool->fence;
+
+	if (vs_fence_is_covered(f, pool->bare_tag))
+		pool->bare_bytes = 0;
+	pool->bare_tag = atomic_load_explicit(&f->epoch, memory_order_relaxed);
+	pool->bare_bytes += bytes;
+	if (pool->bare_bytes > pool->dev.total / BARE_SHARE &&
+	    vs_fence_cover(f, pool->bare_tag))
+		pool->unmarked_bytes = 0;
+}
+
 void vs_mark_freed(struct vs_pool *pool, uint64_t bytes)
 {
 	if (pool->unmarked_bytes == 0)
 		pool->unmarked_since = vs_vmm_ticks();
 	pool->unmarked_bytes += bytes;
+	vs_mark_freed_small(pool, bytes);
 }
 
 void vs_mark_all(struct vs_pool *pool)

@@ -6,15 +6,26 @@
  *
  * A wait is for the oldest marker, so several in flight make it a wait for
  * little work. A free makes no driver call, unless it is one of many over some
- * time: it leaves the marker to the next allocation.
+ * time, or of much memory: it leaves the marker to the next allocation.
+ *
+ * Note [Kernels that wait for the host]: a program may free, start a kernel
+ * that runs until the host lets it end, and then allocate: the driver has the
+ * memory back by then. A marker recorded that late would end with the kernel.
+ * So only a small part of the device's memory, small objects included, may be
+ * without a marker between two allocations.
  */
 #ifndef VS_POOL_MARK_H
 #define VS_POOL_MARK_H
 
 #include "pool/state.h"
 
-/* So many bytes were freed (are pending or dead) that no marker covers. */
+/*
+ * So many bytes were freed (are pending or dead) that no marker covers. Records
+ * one if that is too much; see the note above.
+ */
 void vs_mark_freed(struct vs_pool *pool, uint64_t bytes);
+/* The same of small objects, which get their markers elsewhere. */
+void vs_mark_freed_small(struct vs_pool *pool, uint64_t bytes);
 /* After a free: a marker, if much has long been without. */
 void vs_mark_at_free(struct vs_pool *pool);
 /* Before an allocation, while memory is pending: marker and look, if due. */

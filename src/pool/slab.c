@@ -3,6 +3,7 @@
 
 #include "base/meta.h"
 #include "pool/dead.h"
+#include "pool/mark.h"
 #include "pool/pool.h"
 
 static size_t map_words(unsigned n_objects)
@@ -119,7 +120,6 @@ bool vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,
 {
 	struct vs_batch *copy;
 
-	(void)pool;
 	if (batch->n == 0)
 		return true;
 	copy = vs_meta_alloc(sizeof(*copy));
@@ -128,6 +128,7 @@ bool vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,
 	vs_batch_copy(copy, batch);
 	*s->class[class].pending_end = copy;
 	s->class[class].pending_end = &copy->next;
+	vs_mark_freed_small(pool, batch->n * vs_class_size(class));
 	return true;
 }
 

@@ -60,6 +60,8 @@ struct vs_pool {
 	uint64_t unmarked_bytes;      /* of them, freed in the current epoch */
 	uint64_t unmarked_since;      /* the first of them; ticks */
 	uint64_t marked;	      /* last, without need; ticks */
+	uint64_t bare_bytes;	      /* freed, small objects too, since... */
+	uint64_t bare_tag;	      /* ... a marker last covered this tag */
 	uint64_t now;		      /* clock, ns, as of the last tick */
 	uint64_t small_bytes; /* live small objects, when last added up */
 	/* ranges only, asked for and given; written under lock, read anywhere

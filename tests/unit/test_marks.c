@@ -201,6 +201,25 @@ static void test_frees_leave_the_marker_to_the_next_allocation(void **state)
 	assert_int_equal(fake.records, records + 2);
 }
 
+/* No kernel that starts after the frees keeps their memory from the program. */
+static void test_much_has_a_marker_at_its_free(void **state)
+{
+	static CUdeviceptr p[N_SMALL];
+
+	(void)state;
+	give(take(600 * MiB));
+	fake.lag_ns = UINT64_MAX / 2;
+	succeeds(600 * MiB);
+
+	fresh(state);
+	for (int i = 0; i < N_SMALL; i++)
+		p[i] = take(MiB);
+	for (int i = 0; i < N_SMALL; i++)
+		give(p[i]);
+	fake.lag_ns = UINT64_MAX / 2;
+	succeeds(700 * MiB);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -214,6 +233,8 @@ int main(void)
 		cmocka_unit_test_setup(
 			test_frees_leave_the_marker_to_the_next_allocation,
 			fresh),
+		cmocka_unit_test_setup(test_much_has_a_marker_at_its_free,
+				       fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

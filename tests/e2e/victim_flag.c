@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * victim_flag: frees memory, starts a kernel that runs until the host raises a
+ * flag, and allocates meanwhile. The driver has the memory back by then and
+ * waits for nothing.
+ */
+#include "victim_link.h"
+
+#define MOST_PARTS 4000
+
+static _Atomic uint32_t *flag;
+
+/* Three fifths of the device in parts, freed; then as much in one block. */
+static void run(CUfunction kernel, CUstream stream, int n_parts)
+{
+	static CUdeviceptr p[MOST_PARTS];
+	CUdeviceptr block, at = 0;
+	void *arguments[] = {&at};
+	size_t available, total, size;
+	CUresult result;
+
+	TRY(cuMemHostGetDevicePointer(&at, (void *)flag, 0));
+	TRY(cuMemGetInfo(&available, &total));
+	size = available / 5 * 3 / MOST_PARTS * MOST_PARTS;
+	for (int i = 0; i < n_parts; i++)
+		p[i] = victim_alloc(size / n_parts);
+	TRY(cuMemsetD8(p[n_parts - 1], 1, MiB));
+	TRY(cuCtxSynchronize());
+	for (int i = 0; i < n_parts; i++)
+		victim_free(p[i]);
+	*flag = 0;
+	victim_launch(kernel, stream, arguments);
+	result = cuMemAlloc(&block, size);
+	printf("%d parts: %s\n", n_parts, victim_name(result));
+	*flag = 1;
+	TRY(cuStreamSynchronize(stream));
+	if (result == CUDA_SUCCESS) {
+		sim_client_note_alloc((void *)(uintptr_t)block, size);
+		TRY(cuMemsetD8(block + size - MiB, 2, MiB));
+		victim_free(block);
+	}
+}
+
+int main(void)
+{
+	CUfunction kernel;
+	CUstream stream;
+	void *host;
+
+	victim_start(0);
+	TRY(cuMemHostAlloc(&host, sizeof(*flag), CU_MEMHOSTALLOC_DEVICEMAP));
+	flag = host;
+	kernel = victim_kernel("vs_spin_flag");
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	run(kernel, stream, 1);
+	run(kernel, stream, 60);
+	run(kernel, stream, MOST_PARTS);
+	TRY(cuStreamDestroy(stream));
+	TRY(cuMemFreeHost(host));
+	return 0;
+}
