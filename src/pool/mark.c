@@ -9,6 +9,12 @@
 #define QUANTA 64
 /* The part of the device's memory that may be without one. */
 #define BARE_SHARE 16
+/*
+ * Without context events: what was freed and not yet waited for; the larger of
+ * this and of a part of the most that was ever live (as range.c has it).
+ */
+#define UNSEEN_LEAST ((uint64_t)16 << 20)
+#define UNSEEN_SHARE 20
 
 /* The tag of what was freed last; 0 if nothing is pending or dead. */
 static uint64_t newest_tag(struct vs_pool *pool)
@@ -28,11 +34,18 @@ static void marked(struct vs_pool *pool, bool is_covered)
 		vs_stat_add(&pool->stats, deferred, 1);
 }
 
+/* Nothing that was counted so far is bare any more. */
+static bool is_clothed(struct vs_fence *f, uint64_t tag)
+{
+	return f->has_context_events ? vs_fence_is_covered(f, tag)
+				     : vs_fence_is_complete(f, tag);
+}
+
 void vs_mark_freed_small(struct vs_pool *pool, uint64_t bytes)
 {
 	struct vs_fence *f = &pool->fence;
 
-	if (vs_fence_is_covered(f, pool->bare_tag))
+	if (is_clothed(f, pool->bare_tag))
 		pool->bare_bytes = 0;
 	pool->bare_tag = atomic_load_explicit(&f->epoch, memory_order_relaxed);
 	pool->bare_bytes += bytes;
@@ -109,6 +122,26 @@ void vs_mark_at_alloc(struct vs_pool *pool)
 	if (is_much(pool))
 		mark_if_due(pool, now, least);
 	vs_fence_glance(&pool->fence, now, least);
+}
+
+void vs_mark_wait_at_free(struct vs_pool *pool)
+{
+	struct vs_fence *f = &pool->fence;
+	uint64_t most, bytes, tag;
+
+	if (f->has_context_events)
+		return;
+	most = vs_stat_get(&pool->stats, live_high) / UNSEEN_SHARE;
+	if (most < UNSEEN_LEAST)
+		most = UNSEEN_LEAST;
+	if (pool->pending_limit)
+		most = pool->pending_limit;
+	pthread_mutex_lock(&pool->lock);
+	bytes = pool->bare_bytes;
+	tag = pool->bare_tag;
+	pthread_mutex_unlock(&pool->lock);
+	if (bytes > most)
+		vs_fence_wait_tag(f, tag, UINT64_MAX);
 }
 
 void vs_mark_at_free(struct vs_pool *pool)

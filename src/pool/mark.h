@@ -2,7 +2,7 @@
  *
  * mark: when what a pool freed gets a marker (pool/fence), and when the markers
  * are looked at. The policy; fence has the means. All under the pool's lock,
- * but for vs_mark_pending, which takes it; no call waits.
+ * but for two that take it; one of them waits.
  *
  * A wait is for the oldest marker, so several in flight make it a wait for
  * little work. A free makes no driver call, unless it is one of many over some
@@ -13,6 +13,10 @@
  * memory back by then. A marker recorded that late would end with the kernel.
  * So only a small part of the device's memory, small objects included, may be
  * without a marker between two allocations.
+ *
+ * Without context events there is only cuCtxSynchronize to wait with, which has
+ * no patience, so that no allocation waits by it but to be spared an out of
+ * memory. Frees do, now and then: those of the driver always wait.
  */
 #ifndef VS_POOL_MARK_H
 #define VS_POOL_MARK_H
@@ -28,6 +32,8 @@ void vs_mark_freed(struct vs_pool *pool, uint64_t bytes);
 void vs_mark_freed_small(struct vs_pool *pool, uint64_t bytes);
 /* After a free: a marker, if much has long been without. */
 void vs_mark_at_free(struct vs_pool *pool);
+/* The same without the lock: waits, where no event can tell of completion. */
+void vs_mark_wait_at_free(struct vs_pool *pool);
 /* Before an allocation, while memory is pending: marker and look, if due. */
 void vs_mark_at_alloc(struct vs_pool *pool);
 /* Sees to it that a marker covers all that is pending or dead. */

@@ -239,13 +239,16 @@ static bool gather_small(struct vs_pool *pool, bool *is_gathered_out)
 
 /*
  * One wait for what was freed up to a tag, for thrift. True if it may have
- * brought some. What other threads free meanwhile may never end.
+ * brought some. What other threads free meanwhile may never end; and nothing
+ * is waited for where patience would not be heeded (pool/mark).
  */
 static bool wait_for_pending(struct vs_pool *pool, uint64_t until)
 {
 	if (vs_fence_is_complete(&pool->fence, until))
 		return false;
 	vs_mark_pending(pool);
+	if (!pool->fence.has_context_events)
+		return wait_in_capture(pool);
 	return vs_fence_wait(&pool->fence, THRIFT_PATIENCE) ||
 	       wait_in_capture(pool);
 }
@@ -457,6 +460,7 @@ CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
 	}
 	vs_mark_at_free(pool);
 	pthread_mutex_unlock(&pool->lock);
+	vs_mark_wait_at_free(pool);
 	return CUDA_SUCCESS;
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/meta.h"
 #include "driver/vmm.h"
+#include "pool/mark.h"
 #include "pool/pool.h"
 
 /*
@@ -113,6 +114,7 @@ static __attribute__((noinline)) bool make_room(struct vs_tcache *tc,
 	if (!atomic_load(&tc->ctx->is_dead))
 		vs_slab_return(pool, tc->slabs, class, &full);
 	pthread_mutex_unlock(&pool->lock);
+	vs_mark_wait_at_free(pool);
 	spin_lock(tc);
 	return true;
 }
@@ -360,6 +362,7 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_slab *slab,
 	vs_stat_bump(pool, odd_free_bytes, VS_WORD_SIZE(word));
 	vs_stat_bump(pool, odd_free_spans, vs_class_size(slab->class));
 	pthread_mutex_unlock(&pool->lock);
+	vs_mark_wait_at_free(pool);
 	return CUDA_SUCCESS;
 }
 
