@@ -134,6 +134,16 @@ VS_EXPORT CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream stream,
 	return result;
 }
 
+VS_EXPORT CUresult CUDAAPI cuStreamDestroy(CUstream stream)
+{
+	bool is_open = vs_enter(VS_API_cuStreamDestroy);
+	CUresult result = vs_seen(vs_real.cuStreamDestroy(stream));
+
+	if (is_open && result == CUDA_SUCCESS)
+		vs_capture_ended(stream, false);
+	return result;
+}
+
 VS_EXPORT CUresult CUDAAPI cuStreamDestroy_v2(CUstream stream)
 {
 	bool is_open = vs_enter(VS_API_cuStreamDestroy_v2);

@@ -39,6 +39,19 @@ static void born(CUcontext ctx, CUdevice device)
 	vs_service_start();
 }
 
+VS_EXPORT CUresult CUDAAPI cuCtxCreate(CUcontext *out, unsigned int flags,
+				       CUdevice device)
+{
+	bool is_open = vs_enter(VS_API_cuCtxCreate);
+	CUresult result = vs_real.cuCtxCreate(out, flags, device);
+
+	if (vs_again(result))
+		result = vs_real.cuCtxCreate(out, flags, device);
+	if (result == CUDA_SUCCESS && is_open)
+		born(*out, device);
+	return vs_seen(result);
+}
+
 VS_EXPORT CUresult CUDAAPI cuCtxCreate_v2(CUcontext *out, unsigned int flags,
 					  CUdevice device)
 {
@@ -375,6 +388,13 @@ static void destroying(CUcontext ctx)
 {
 	if (ctx && !is_primary(ctx) && !is_green(ctx))
 		dying(ctx, 0);
+}
+
+VS_EXPORT CUresult CUDAAPI cuCtxDestroy(CUcontext ctx)
+{
+	if (vs_enter(VS_API_cuCtxDestroy))
+		destroying(ctx);
+	return vs_seen(vs_real.cuCtxDestroy(ctx));
 }
 
 VS_EXPORT CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)

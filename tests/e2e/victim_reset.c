@@ -9,6 +9,15 @@
  */
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
 
+/* By the names of before CUDA 3.2 and 4.0, which need no header. */
+#undef cuCtxCreate
+#undef cuCtxDestroy
+#undef cuStreamDestroy
+CUresult CUDAAPI cuCtxCreate(CUcontext *, unsigned, CUdevice);
+CUresult CUDAAPI cuCtxDestroy(CUcontext);
+CUresult CUDAAPI cuStreamDestroy(CUstream);
+CUresult CUDAAPI cuCtxDestroy_v2(CUcontext);
+
 static void fill(const char *what)
 {
 	CUdeviceptr small = victim_alloc(1000), large = victim_alloc(9 * MiB);
@@ -19,6 +28,28 @@ static void fill(const char *what)
 	       victim_is_filled(large, 9 * MiB, 2));
 	victim_free(small);
 	victim_free(large);
+}
+
+/* A context that dies with memory live and freed, and in a capture. */
+static void old_names(CUdevice device)
+{
+	CUdeviceptr p, q;
+	CUstream stream;
+	CUcontext ctx;
+
+	for (int i = 0; i < 3; i++) {
+		TRY(cuCtxCreate(&ctx, 0, device));
+		p = victim_alloc(6 * MiB);
+		q = victim_alloc(700);
+		fill("old names");
+		sim_client_note_free((void *)(uintptr_t)p);
+		sim_client_note_free((void *)(uintptr_t)q);
+		TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+		TRY(cuStreamBeginCapture(stream,
+					 CU_STREAM_CAPTURE_MODE_RELAXED));
+		TRY(cuStreamDestroy(stream));
+		TRY(cuCtxDestroy(ctx));
+	}
 }
 
 int main(void)
@@ -45,13 +76,16 @@ int main(void)
 	fill("second context");
 	sim_client_note_free((void *)(uintptr_t)p);
 	sim_client_note_free((void *)(uintptr_t)q);
-	TRY(cuCtxDestroy(second));
+	TRY(cuCtxDestroy_v2(second));
 
 	TRY(cuCtxSetCurrent(ctx));
 	printf("free after destroy: %s, %s\n", victim_name(cuMemFree(p)),
 	       victim_name(cuMemFree(q)));
 	TRY(cuMemGetInfo(&after, &total));
 	printf("memory came back: %d\n", after + 2 * MiB >= before);
+	old_names(device);
+	TRY(cuMemGetInfo(&after, &total));
+	printf("and again: %d\n", after + 2 * MiB >= before);
 	fill("at the end");
 	TRY(cuDevicePrimaryCtxRelease(device));
 	return 0;
