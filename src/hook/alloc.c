@@ -125,18 +125,26 @@ static CUresult alloc_after(CUresult result, CUdeviceptr *out, size_t size)
  * A free that the pool did not take. The driver frees memory also where no
  * context is current; the pool wants one.
  */
+static CUresult free_without_context(const struct vs_span *span)
+{
+	CUcontext current = NULL;
+	CUresult result;
+
+	if (vs_real.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current ||
+	    vs_real.cuCtxPushCurrent_v2(span->ctx) != CUDA_SUCCESS)
+		return VS_PASS;
+	result = vs_pool_free(span->base);
+	vs_real.cuCtxPopCurrent_v2(&current);
+	return result;
+}
+
 static CUresult free_passed(CUdeviceptr p)
 {
 	CUresult result = VS_PASS;
-	CUcontext current = NULL;
 	struct vs_span span;
 
-	if (vs_pool_is_inside(p) && vs_pool_find(p, &span) && span.base == p &&
-	    vs_real.cuCtxGetCurrent(&current) == CUDA_SUCCESS && !current &&
-	    vs_real.cuCtxPushCurrent_v2(span.ctx) == CUDA_SUCCESS) {
-		result = vs_pool_free(p);
-		vs_real.cuCtxPopCurrent_v2(&current);
-	}
+	if (vs_pool_is_inside(p) && vs_pool_find(p, &span) && span.base == p)
+		result = free_without_context(&span);
 	return result != VS_PASS ? result : vs_seen(vs_real.cuMemFree_v2(p));
 }
 
@@ -225,6 +233,7 @@ static CUresult free_async(CUdeviceptr p, CUstream stream,
 {
 	CUstreamCaptureStatus status;
 	struct vs_span span;
+	CUresult result;
 
 	if (!vs_pool_find(p, &span) || span.base != p)
 		return VS_PASS;
@@ -235,7 +244,11 @@ static CUresult free_async(CUdeviceptr p, CUstream stream,
 	if (vs_trace_is_on)
 		vs_trace_free(span.id);
 	vs_service_wake();
-	return vs_pool_free(p);
+	result = vs_pool_free(p);
+	/* only the default streams are those of the current context */
+	if (result == VS_PASS && stream > CU_STREAM_PER_THREAD)
+		result = free_without_context(&span);
+	return result;
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr p, CUstream stream)

@@ -9,11 +9,12 @@
 
 int main(void)
 {
+	CUcontext ctx;
 	CUstream stream;
 	CUdeviceptr p, q, managed;
 	bool is_good = true;
 
-	victim_start(0);
+	ctx = victim_start(0);
 	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	TRY(cuMemAllocManaged(&managed, SIZE, CU_MEM_ATTACH_GLOBAL));
 	TRY(cuMemsetD8(managed, 9, SIZE));
@@ -29,6 +30,15 @@ int main(void)
 		TRY(cuMemFree(q));
 	}
 	printf("data %s\n", is_good ? "good" : "bad");
+	/* without a context: its stream has one, the default stream has not */
+	p = victim_alloc(SIZE);
+	TRY(cuMemAllocAsync(&q, SIZE, stream));
+	TRY(cuCtxSetCurrent(NULL));
+	printf("no context: %s", victim_name(cuMemFreeAsync(p, NULL)));
+	sim_client_note_free((void *)(uintptr_t)p);
+	printf(" %s", victim_name(cuMemFreeAsync(p, stream)));
+	printf(" %s\n", victim_name(cuMemFreeAsync(q, stream)));
+	TRY(cuCtxSetCurrent(ctx));
 	printf("managed: %d\n", victim_is_filled(managed, SIZE, 9));
 	TRY(cuMemFree(managed));
 	TRY(cuStreamDestroy(stream));

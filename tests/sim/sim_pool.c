@@ -224,9 +224,15 @@ CUresult sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 	struct sim_op op = {
 		.name = "free", .call = sim_thread.call, .finish = finish_free};
 	struct sim_memory *m = sim_memory_find(dptr);
-	struct sim_stream *stream;
-	CUresult result = sim_stream_get(hStream, &stream);
+	struct sim_stream *stream = NULL;
+	CUresult result = sim_context_current(&sim_thread.current);
 
+	/* Only the default streams are the current context's (cuda.h). */
+	if (result == CUDA_ERROR_INVALID_CONTEXT &&
+	    hStream > CU_STREAM_PER_THREAD)
+		result = CUDA_SUCCESS;
+	if (result == CUDA_SUCCESS)
+		result = sim_stream_get(hStream, &stream);
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!dptr)
