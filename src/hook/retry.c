@@ -314,6 +314,124 @@ VS_EXPORT CUresult CUDAAPI cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 	return vs_seen(result);
 }
 
+/*
+ * Kernels take memory for local variables, stacks and heap, and for their own
+ * code where modules are loaded lazily.
+ */
+VS_EXPORT CUresult CUDAAPI
+cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y,
+	       unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+	       unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+	       void **params, void **extra)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuLaunchKernel);
+	result = vs_real.cuLaunchKernel(f, grid_x, grid_y, grid_z, block_x,
+					block_y, block_z, shared_bytes, stream,
+					params, extra);
+	if (vs_again(result))
+		result = vs_real.cuLaunchKernel(
+			f, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+			shared_bytes, stream, params, extra);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuLaunchKernel_ptsz(
+	CUfunction f, unsigned int grid_x, unsigned int grid_y,
+	unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+	unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+	void **params, void **extra)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuLaunchKernel_ptsz);
+	result = vs_real.cuLaunchKernel_ptsz(f, grid_x, grid_y, grid_z, block_x,
+					     block_y, block_z, shared_bytes,
+					     stream, params, extra);
+	if (vs_again(result))
+		result = vs_real.cuLaunchKernel_ptsz(
+			f, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+			shared_bytes, stream, params, extra);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config,
+					    CUfunction f, void **params,
+					    void **extra)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuLaunchKernelEx);
+	result = vs_real.cuLaunchKernelEx(config, f, params, extra);
+	if (vs_again(result))
+		result = vs_real.cuLaunchKernelEx(config, f, params, extra);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuLaunchKernelEx_ptsz(const CUlaunchConfig *config,
+						 CUfunction f, void **params,
+						 void **extra)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuLaunchKernelEx_ptsz);
+	result = vs_real.cuLaunchKernelEx_ptsz(config, f, params, extra);
+	if (vs_again(result))
+		result =
+			vs_real.cuLaunchKernelEx_ptsz(config, f, params, extra);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuLaunchCooperativeKernel(
+	CUfunction f, unsigned int grid_x, unsigned int grid_y,
+	unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+	unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+	void **params)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuLaunchCooperativeKernel);
+	result = vs_real.cuLaunchCooperativeKernel(
+		f, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+		shared_bytes, stream, params);
+	if (vs_again(result))
+		result = vs_real.cuLaunchCooperativeKernel(
+			f, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+			shared_bytes, stream, params);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuLaunchCooperativeKernel_ptsz(
+	CUfunction f, unsigned int grid_x, unsigned int grid_y,
+	unsigned int grid_z, unsigned int block_x, unsigned int block_y,
+	unsigned int block_z, unsigned int shared_bytes, CUstream stream,
+	void **params)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuLaunchCooperativeKernel_ptsz);
+	result = vs_real.cuLaunchCooperativeKernel_ptsz(
+		f, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+		shared_bytes, stream, params);
+	if (vs_again(result))
+		result = vs_real.cuLaunchCooperativeKernel_ptsz(
+			f, grid_x, grid_y, grid_z, block_x, block_y, block_z,
+			shared_bytes, stream, params);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuCtxSetLimit);
+	result = vs_real.cuCtxSetLimit(limit, value);
+	if (vs_again(result))
+		result = vs_real.cuCtxSetLimit(limit, value);
+	return vs_seen(result);
+}
+
 VS_EXPORT CUresult CUDAAPI cuStreamCreate(CUstream *out, unsigned int flags)
 {
 	CUresult result;

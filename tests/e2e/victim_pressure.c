@@ -2,11 +2,46 @@
  *
  * victim_pressure: fills the device, frees every other block, and asks for
  * what only the freed memory together can hold; then another allocator of the
- * driver asks for it. All that succeeds without the shim must succeed with it.
+ * driver asks for it, the kernels' stacks, and their heap. All that succeeds
+ * without the shim must succeed with it.
  */
 #include "victim_link.h"
 
 #define PARTS 64
+
+/* Half of the memory for the stacks of all threads, then for a heap. */
+static void kernels(void)
+{
+	CUfunction kernel = victim_kernel("vs_fill");
+	int n_multiprocessors, n_threads;
+	CUdeviceptr p = victim_alloc(1000);
+	uint32_t value = 7;
+	uint64_t n_words = 250;
+	void *arguments[] = {&p, &value, &n_words};
+	size_t available, total, size;
+	CUdevice device;
+	CUresult result;
+
+	TRY(cuCtxGetDevice(&device));
+	TRY(cuDeviceGetAttribute(&n_multiprocessors,
+				 CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+				 device));
+	TRY(cuDeviceGetAttribute(
+		&n_threads, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR,
+		device));
+	TRY(cuMemGetInfo(&available, &total));
+	size = available / 2 / n_threads / n_multiprocessors / 16 * 16;
+	result = cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 1024 + size);
+	printf("stacks: %s\n", victim_name(result));
+	TRY(cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 1024));
+
+	victim_free(victim_alloc(available / 8 * 7));
+	TRY(cuCtxSetLimit(CU_LIMIT_MALLOC_HEAP_SIZE, available / 2));
+	result = cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, NULL, arguments,
+				NULL);
+	printf("launch: %s\n", victim_name(result));
+	victim_free(p);
+}
 
 int main(void)
 {
@@ -49,6 +84,7 @@ int main(void)
 	printf("56 parts once more: %s\n",
 	       victim_name(cuMemAlloc(&big, 56 * part)));
 	TRY(cuMemFree(big));
+	kernels();
 	TRY(cuStreamDestroy(stream));
 	return 0;
 }

@@ -177,6 +177,7 @@ void sim_context_end(struct sim_context *ctx)
 	sim_array_free_context(ctx);
 	sim_module_free_context(ctx);
 	sim_event_free_context(ctx);
+	sim_context_drop_limits(ctx);
 	sim_handle_each(SIM_STREAM, destroy_stream_of, ctx);
 	drop_default_streams(ctx);
 	sim_vclock_clear(&ctx->waits);

@@ -21,6 +21,8 @@ struct sim_context {
 	bool alive;
 	unsigned flags;
 	unsigned attached;
+	/* cuCtxSetLimit: the heap's, 0 as created; device memory of both */
+	uint64_t heap_limit, heap_bytes, stack_bytes;
 	CUresult sticky;	    /* broken for good */
 	struct sim_stream *streams; /* all, destroyed ones with work too */
 	struct sim_stream *legacy;
@@ -45,6 +47,10 @@ void sim_context_device_clock(int device, struct sim_vclock *clock);
 bool sim_context_reaches(const struct sim_context *ctx,
 			 const struct sim_context *owner);
 struct sim_context *sim_context_new_green(struct sim_context *parent);
+/* Before a kernel: the heap for its threads, of the size that was asked for. */
+bool sim_context_take_heap(struct sim_context *ctx);
+/* Gives back what the limits took. */
+void sim_context_drop_limits(struct sim_context *ctx);
 /* Wait for its work, then free what it owns. */
 void sim_context_end(struct sim_context *ctx);
 struct sim_context *sim_context_first(void);

@@ -81,25 +81,62 @@ CUresult sim_cuCtxGetStreamPriorityRange(int *leastPriority,
 	return CUDA_SUCCESS;
 }
 
+/* What a context is created with is not counted. */
+#define STACK_SIZE ((uint64_t)1024)
+#define HEAP_SIZE ((uint64_t)8 << 20)
+/* Each thread that the device can hold has a stack (sim_device.c). */
+#define N_THREADS ((uint64_t)132 * 2048)
+
 CUresult sim_cuCtxGetLimit(size_t *pvalue, CUlimit limit)
 {
+	const struct sim_context *ctx = sim_thread.current;
+
 	if (!pvalue)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (limit == CU_LIMIT_STACK_SIZE)
-		*pvalue = 1024;
+		*pvalue = STACK_SIZE + ctx->stack_bytes / N_THREADS;
 	else if (limit == CU_LIMIT_MALLOC_HEAP_SIZE)
-		*pvalue = (size_t)8 << 20;
+		*pvalue = ctx->heap_limit ? ctx->heap_limit : HEAP_SIZE;
 	else
 		return CUDA_ERROR_UNSUPPORTED_LIMIT;
 	return CUDA_SUCCESS;
 }
 
+static bool resize(struct sim_context *ctx, uint64_t *held, uint64_t bytes)
+{
+	if (bytes > *held && !sim_device_take(ctx->device, bytes - *held))
+		return false;
+	if (bytes < *held)
+		sim_device_give(ctx->device, *held - bytes);
+	*held = bytes;
+	return true;
+}
+
 CUresult sim_cuCtxSetLimit(CUlimit limit, size_t value)
 {
-	size_t current;
+	struct sim_context *ctx = sim_thread.current;
+	uint64_t more = value > STACK_SIZE ? value - STACK_SIZE : 0;
 
-	(void)value;
-	return sim_cuCtxGetLimit(&current, limit);
+	if (limit == CU_LIMIT_MALLOC_HEAP_SIZE)
+		ctx->heap_limit = value;
+	else if (limit != CU_LIMIT_STACK_SIZE)
+		return CUDA_ERROR_UNSUPPORTED_LIMIT;
+	else if (!resize(ctx, &ctx->stack_bytes, more * N_THREADS))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	return CUDA_SUCCESS;
+}
+
+bool sim_context_take_heap(struct sim_context *ctx)
+{
+	return ctx->heap_limit <= HEAP_SIZE + ctx->heap_bytes ||
+	       resize(ctx, &ctx->heap_bytes, ctx->heap_limit - HEAP_SIZE);
+}
+
+void sim_context_drop_limits(struct sim_context *ctx)
+{
+	resize(ctx, &ctx->heap_bytes, 0);
+	resize(ctx, &ctx->stack_bytes, 0);
+	ctx->heap_limit = 0;
 }
 
 /* ---- waiting and markers --------------------------------------------- */

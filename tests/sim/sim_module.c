@@ -340,6 +340,8 @@ static CUresult launch(CUfunction hfunc, CUstream hStream, bool has_size,
 		return CUDA_ERROR_INVALID_HANDLE;
 	if (!has_size || !sim_kernel_bind(f->kernel, params, extra, &op))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (!sim_context_take_heap(stream->ctx))
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	op.device = stream->ctx->device;
 	return sim_submit(stream, &op, 1);
 }
