@@ -12,7 +12,7 @@ VS_EXPORT CUresult CUDAAPI cuStreamBeginCapture(CUstream stream)
 	CUresult result;
 
 	if (is_open)
-		vs_capture_before_begin();
+		vs_capture_before_begin(stream);
 	result = vs_seen(vs_real.cuStreamBeginCapture(stream));
 	if (is_open)
 		vs_capture_after_begin(stream, false, result == CUDA_SUCCESS);
@@ -25,7 +25,7 @@ VS_EXPORT CUresult CUDAAPI cuStreamBeginCapture_ptsz(CUstream stream)
 	CUresult result;
 
 	if (is_open)
-		vs_capture_before_begin();
+		vs_capture_before_begin(stream);
 	result = vs_seen(vs_real.cuStreamBeginCapture_ptsz(stream));
 	if (is_open)
 		vs_capture_after_begin(stream, true, result == CUDA_SUCCESS);
@@ -39,7 +39,7 @@ VS_EXPORT CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream stream,
 	CUresult result;
 
 	if (is_open)
-		vs_capture_before_begin();
+		vs_capture_before_begin(stream);
 	result = vs_seen(vs_real.cuStreamBeginCapture_v2(stream, mode));
 	if (is_open)
 		vs_capture_after_begin(stream, false, result == CUDA_SUCCESS);
@@ -53,7 +53,7 @@ cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
 	CUresult result;
 
 	if (is_open)
-		vs_capture_before_begin();
+		vs_capture_before_begin(stream);
 	result = vs_seen(vs_real.cuStreamBeginCapture_v2_ptsz(stream, mode));
 	if (is_open)
 		vs_capture_after_begin(stream, true, result == CUDA_SUCCESS);
@@ -69,7 +69,7 @@ VS_EXPORT CUresult CUDAAPI cuStreamBeginCaptureToGraph(
 	CUresult result;
 
 	if (is_open)
-		vs_capture_before_begin();
+		vs_capture_before_begin(stream);
 	result = vs_seen(vs_real.cuStreamBeginCaptureToGraph(
 		stream, graph, dependencies, edges, n_dependencies, mode));
 	if (is_open)
@@ -86,7 +86,7 @@ VS_EXPORT CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(
 	CUresult result;
 
 	if (is_open)
-		vs_capture_before_begin();
+		vs_capture_before_begin(stream);
 	result = vs_seen(vs_real.cuStreamBeginCaptureToGraph_ptsz(
 		stream, graph, dependencies, edges, n_dependencies, mode));
 	if (is_open)

@@ -19,7 +19,7 @@ struct capture {
 	struct capture *next;
 	CUstream stream;
 	long thread;   /* of a per-thread stream, else 0 */
-	CUcontext ctx; /* current at its begin */
+	CUcontext ctx; /* the stream's */
 };
 
 #define BARRIER_SIZE 512
@@ -32,6 +32,7 @@ struct capture {
 #endif
 
 static pthread_rwlock_t gate = GATE;
+static CUcontext beginning; /* context of the capture that begins; gate */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture *open_captures; /* lock */
 static _Atomic int count;	      /* written under lock */
@@ -116,25 +117,36 @@ bool vs_capture_barrier(struct vs_ctx *ctx)
 	return is_done;
 }
 
-void vs_capture_before_begin(void)
+/* Not that of its green context, which may go before the capture does. */
+static CUcontext context_of(CUstream stream)
+{
+	CUcontext handle = NULL;
+	struct vs_ctx *ctx;
+
+	/* a default stream is the current context's */
+	if (stream <= CU_STREAM_PER_THREAD || !vs_real.cuStreamGetCtx ||
+	    vs_real.cuStreamGetCtx(stream, &handle) != CUDA_SUCCESS)
+		vs_real.cuCtxGetCurrent(&handle);
+	ctx = handle ? vs_ctx_peek(handle) : NULL;
+	return ctx ? ctx->handle : handle;
+}
+
+void vs_capture_before_begin(CUstream stream)
 {
 	prepare_barrier();
 	pthread_rwlock_wrlock(&gate);
+	beginning = context_of(stream);
 }
 
 void vs_capture_after_begin(CUstream stream, bool is_per_thread, bool is_begun)
 {
 	if (is_begun) {
 		struct capture *c = vs_meta_alloc(sizeof(*c));
-		CUcontext current = NULL;
-		struct vs_ctx *ctx;
 
-		vs_real.cuCtxGetCurrent(&current);
-		ctx = current ? vs_ctx_peek(current) : NULL;
 		pthread_mutex_lock(&lock);
 		if (c) {
 			*c = name_of(stream, is_per_thread);
-			c->ctx = ctx ? ctx->handle : current;
+			c->ctx = beginning;
 			c->next = open_captures;
 			open_captures = c;
 		}

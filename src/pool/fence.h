@@ -199,7 +199,7 @@ void vs_fence_reset(struct vs_fence *f, uint64_t epoch);
  * back and counts when the call succeeded. `is_per_thread`: a _ptsz variant
  * (where NULL names the thread's own stream).
  */
-void vs_capture_before_begin(void);
+void vs_capture_before_begin(CUstream stream);
 void vs_capture_after_begin(CUstream stream, bool is_per_thread, bool is_begun);
 /* After a cuStreamEndCapture that ended one, or cuStreamDestroy. */
 void vs_capture_ended(CUstream stream, bool is_per_thread);

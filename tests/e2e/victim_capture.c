@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * victim_capture: a stream is captured in each mode while a second thread
- * allocates and frees; the graph must be whole and give the right data.
+ * allocates and frees; the graph must be whole and give the right data. A
+ * context dies beside a capture that began while it was current.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -9,6 +10,10 @@
 #include "victim_link.h"
 
 #define SIZE (3 * MiB)
+
+/* Which version cuda.h means by cuCtxCreate has changed; every driver has this.
+ */
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
 
 static CUcontext ctx;
 static atomic_bool is_open, is_done;
@@ -88,6 +93,34 @@ static void capture(const char *name, CUstreamCaptureMode mode)
 	TRY(cuStreamDestroy(stream));
 }
 
+/* The stream is of the first context, whatever is current at the begin. */
+static void a_context_dies(void)
+{
+	CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	CUdeviceptr a = victim_alloc(SIZE);
+	CUcontext second;
+	CUstream stream;
+	CUdevice device;
+	CUgraph graph;
+
+	TRY(cuCtxGetDevice(&device));
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuCtxCreate_v2(&second, 0, device));
+	TRY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	TRY(cuCtxDestroy(second));
+	TRY(cuCtxSetCurrent(ctx));
+	TRY(cuThreadExchangeStreamCaptureMode(&mode));
+	for (size_t i = 0; i < 40; i++)
+		victim_free(victim_alloc((i % 7 + 1) * SIZE));
+	TRY(cuMemsetD8Async(a, 5, SIZE, stream));
+	printf("a context dies: %s\n",
+	       victim_name(cuStreamEndCapture(stream, &graph)));
+	TRY(cuThreadExchangeStreamCaptureMode(&mode));
+	TRY(cuGraphDestroy(graph));
+	TRY(cuStreamDestroy(stream));
+	victim_free(a);
+}
+
 int main(void)
 {
 	pthread_t thread;
@@ -101,5 +134,6 @@ int main(void)
 	}
 	is_done = true;
 	CHECK(pthread_join(thread, NULL) == 0);
+	a_context_dies();
 	return 0;
 }

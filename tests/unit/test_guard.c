@@ -112,7 +112,7 @@ static void test_nothing_is_unmapped_in_a_capture(void **state)
 
 	(void)state;
 	fake.on_unmap = check_work_is_done;
-	vs_capture_before_begin();
+	vs_capture_before_begin((CUstream)0x10);
 	vs_capture_after_begin((CUstream)0x10, false, true);
 	fake.captures = 1;
 	give(p);

@@ -66,7 +66,7 @@ static void test_freed_in_a_capture_then_a_context_dies(void **state)
 	take(512);
 	vs_pool_ctx_born(OTHER, 0);
 	p = take(600 * MiB);
-	vs_capture_before_begin();
+	vs_capture_before_begin(stream);
 	vs_capture_after_begin(stream, false, true);
 	give(p);
 	vs_capture_ended(stream, false);

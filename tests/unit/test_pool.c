@@ -267,7 +267,7 @@ static void test_nothing_is_recorded_while_capturing(void **state)
 	CUdeviceptr p, q;
 
 	(void)state;
-	vs_capture_before_begin();
+	vs_capture_before_begin((CUstream)1);
 	vs_capture_after_begin((CUstream)1, false, true);
 	assert_int_equal(vs_capture_count(), 1);
 	fake.captures = 1; /* a record now ends the program */
@@ -291,7 +291,7 @@ static void test_nothing_is_recorded_while_capturing(void **state)
 static void test_a_begin_that_failed_does_not_count(void **state)
 {
 	(void)state;
-	vs_capture_before_begin();
+	vs_capture_before_begin((CUstream)1);
 	vs_capture_after_begin((CUstream)1, false, false);
 	assert_int_equal(vs_capture_count(), 0);
 }
