@@ -38,6 +38,7 @@ struct vs_ctx {
 	struct vs_ctx *next;	/* all live contexts; table lock */
 	struct vs_slabs *slabs; /* pool/slab owns it; lock of the pool */
 	_Atomic bool is_dead;	/* destroyed or reset */
+	_Atomic bool is_broken; /* a kernel faulted: the driver words errors */
 	_Atomic(CUdeviceptr)
 		barrier; /* pool/capture's, of the driver; 0: none */
 };

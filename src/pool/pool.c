@@ -325,6 +325,34 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 	}
 }
 
+void vs_pool_broken(void)
+{
+	CUcontext current = NULL;
+	struct vs_pool *pool;
+	struct vs_ctx *ctx;
+
+	vs_real.cuCtxGetCurrent(&current);
+	ctx = current ? vs_ctx_peek(current) : NULL;
+	if (!ctx || atomic_exchange(&ctx->is_broken, true))
+		return;
+	pool = vs_pool_of(ctx->device);
+	if (pool) /* so that no allocation hits */
+		vs_tcache_flush(pool, NULL);
+}
+
+/* The driver knows; if it serves, another context was meant. */
+static CUresult alloc_broken(struct vs_ctx *ctx, size_t size, CUdeviceptr *out)
+{
+	CUdeviceptr p;
+	CUresult r = vs_real.cuMemAlloc_v2(&p, size);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	atomic_store(&ctx->is_broken, false);
+	*out = p;
+	return CUDA_SUCCESS;
+}
+
 static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 			   CUdeviceptr *out)
 {
@@ -337,6 +365,8 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 	if (!pool || size == 0 || size > pool->dev.total ||
 	    atomic_load(&pool->fence.is_broken))
 		return VS_PASS;
+	if (atomic_load_explicit(&tc->ctx->is_broken, memory_order_relaxed))
+		return alloc_broken(tc->ctx, size, out);
 	if (pool->guard.base)
 		r = vs_guard_alloc(pool, tc->ctx, size, out);
 	if (r != VS_PASS)

@@ -70,6 +70,11 @@ bool vs_pool_is_inside(CUdeviceptr p);
  */
 void vs_pool_pin(CUdeviceptr p);
 
+/*
+ * A driver call answered that a kernel has faulted: the current context gets no
+ * memory from the pool any more, as long as the driver has none for it.
+ */
+void vs_pool_broken(void);
 /* A driver call answered so; with knob GUARD a fault is explained, once. */
 void vs_pool_faulted(CUresult result);
 

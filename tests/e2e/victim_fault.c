@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * victim_fault: a kernel writes where there is no memory. From the next wait on
+ * the context has nothing but that error to give, and no memory either.
+ */
+#include "victim_link.h"
+
+int main(void)
+{
+	CUdeviceptr nowhere = (CUdeviceptr)0x70 << 32, p[20];
+	uint32_t value = 1;
+	uint64_t n_words = 10;
+	void *arguments[] = {&nowhere, &value, &n_words};
+	CUfunction kernel;
+
+	victim_start(0);
+	kernel = victim_kernel("vs_fill");
+	for (int i = 0; i < 20; i++)
+		p[i] = victim_alloc(1000 << i % 5 * 3);
+	for (int i = 0; i < 20; i++)
+		victim_free(p[i]);
+	TRY(cuCtxSynchronize());
+	for (int i = 0; i < 20; i++)
+		victim_free(victim_alloc(1000 << i % 5 * 3));
+	TRY(cuCtxSynchronize());
+
+	victim_launch(kernel, NULL, arguments);
+	printf("wait: %s\n", victim_name(cuCtxSynchronize()));
+	for (int i = 0; i < 5; i++)
+		printf("%d bytes: %s\n", 1000 << i * 3,
+		       victim_name(cuMemAlloc(&p[i], 1000 << i * 3)));
+	return 0;
+}
