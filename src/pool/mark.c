@@ -124,24 +124,34 @@ void vs_mark_at_alloc(struct vs_pool *pool)
 	vs_fence_glance(&pool->fence, now, least);
 }
 
+/* What may be freed and neither covered nor, without events, seen complete. */
+static uint64_t most_bare(struct vs_pool *pool)
+{
+	uint64_t most;
+
+	if (pool->fence.has_context_events)
+		return pool->dev.total / BARE_SHARE;
+	if (pool->pending_limit)
+		return pool->pending_limit;
+	most = vs_stat_get(&pool->stats, live_high) / UNSEEN_SHARE;
+	return most > UNSEEN_LEAST ? most : UNSEEN_LEAST;
+}
+
 void vs_mark_wait_at_free(struct vs_pool *pool)
 {
 	struct vs_fence *f = &pool->fence;
-	uint64_t most, bytes, tag;
+	uint64_t bytes, tag;
 
-	if (f->has_context_events)
+	if (f->has_context_events && vs_capture_count() == 0)
 		return;
-	most = vs_stat_get(&pool->stats, live_high) / UNSEEN_SHARE;
-	if (most < UNSEEN_LEAST)
-		most = UNSEEN_LEAST;
-	if (pool->pending_limit)
-		most = pool->pending_limit;
 	pthread_mutex_lock(&pool->lock);
 	bytes = pool->bare_bytes;
 	tag = pool->bare_tag;
 	pthread_mutex_unlock(&pool->lock);
-	if (bytes > most)
-		vs_fence_wait_tag(f, tag, UINT64_MAX);
+	if (bytes <= most_bare(pool))
+		return;
+	if (f->has_context_events || !vs_fence_wait_tag(f, tag, UINT64_MAX))
+		vs_fence_barrier(f);
 }
 
 void vs_mark_at_free(struct vs_pool *pool)

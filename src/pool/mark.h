@@ -16,7 +16,8 @@
  *
  * Without context events there is only cuCtxSynchronize to wait with, which has
  * no patience, so that no allocation waits by it but to be spared an out of
- * memory. Frees do, now and then: those of the driver always wait.
+ * memory. Frees do, now and then: those of the driver always wait. So they do
+ * while a capture is open, which forbids markers.
  */
 #ifndef VS_POOL_MARK_H
 #define VS_POOL_MARK_H
@@ -32,7 +33,7 @@ void vs_mark_freed(struct vs_pool *pool, uint64_t bytes);
 void vs_mark_freed_small(struct vs_pool *pool, uint64_t bytes);
 /* After a free: a marker, if much has long been without. */
 void vs_mark_at_free(struct vs_pool *pool);
-/* The same without the lock: waits, where no event can tell of completion. */
+/* The same without the lock: waits, where there can be no marker now. */
 void vs_mark_wait_at_free(struct vs_pool *pool);
 /* Before an allocation, while memory is pending: marker and look, if due. */
 void vs_mark_at_alloc(struct vs_pool *pool);

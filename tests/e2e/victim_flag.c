@@ -2,7 +2,7 @@
  *
  * victim_flag: frees memory, starts a kernel that runs until the host raises a
  * flag, and allocates meanwhile. The driver has the memory back by then and
- * waits for nothing.
+ * waits for nothing. So it is beside an open capture.
  */
 #include "victim_link.h"
 
@@ -11,10 +11,12 @@
 static _Atomic uint32_t *flag;
 
 /* Three fifths of the device in parts, freed; then as much in one block. */
-static void run(CUfunction kernel, CUstream stream, int n_parts)
+static void run(CUfunction kernel, CUstream stream, int n_parts,
+		CUstream captured)
 {
 	static CUdeviceptr p[MOST_PARTS];
 	CUdeviceptr block, at = 0;
+	CUgraph graph;
 	void *arguments[] = {&at};
 	size_t available, total, size;
 	CUresult result;
@@ -26,14 +28,22 @@ static void run(CUfunction kernel, CUstream stream, int n_parts)
 		p[i] = victim_alloc(size / n_parts);
 	TRY(cuMemsetD8(p[n_parts - 1], 1, MiB));
 	TRY(cuCtxSynchronize());
+	if (captured)
+		TRY(cuStreamBeginCapture(captured,
+					 CU_STREAM_CAPTURE_MODE_RELAXED));
 	for (int i = 0; i < n_parts; i++)
 		victim_free(p[i]);
 	*flag = 0;
 	victim_launch(kernel, stream, arguments);
 	result = cuMemAlloc(&block, size);
-	printf("%d parts: %s\n", n_parts, victim_name(result));
+	printf("%d parts%s: %s\n", n_parts, captured ? ", captured" : "",
+	       victim_name(result));
 	*flag = 1;
 	TRY(cuStreamSynchronize(stream));
+	if (captured) {
+		TRY(cuStreamEndCapture(captured, &graph));
+		TRY(cuGraphDestroy(graph));
+	}
 	if (result == CUDA_SUCCESS) {
 		sim_client_note_alloc((void *)(uintptr_t)block, size);
 		TRY(cuMemsetD8(block + size - MiB, 2, MiB));
@@ -44,7 +54,7 @@ static void run(CUfunction kernel, CUstream stream, int n_parts)
 int main(void)
 {
 	CUfunction kernel;
-	CUstream stream;
+	CUstream stream, captured;
 	void *host;
 
 	victim_start(0);
@@ -52,9 +62,12 @@ int main(void)
 	flag = host;
 	kernel = victim_kernel("vs_spin_flag");
 	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	run(kernel, stream, 1);
-	run(kernel, stream, 60);
-	run(kernel, stream, MOST_PARTS);
+	TRY(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+	run(kernel, stream, 1, NULL);
+	run(kernel, stream, 60, NULL);
+	run(kernel, stream, MOST_PARTS, NULL);
+	run(kernel, stream, 1, captured);
+	TRY(cuStreamDestroy(captured));
 	TRY(cuStreamDestroy(stream));
 	TRY(cuMemFreeHost(host));
 	return 0;
