@@ -337,6 +337,9 @@ void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
 	vs_ctx_bury(ctx);
 	vs_capture_ctx_dying(ctx->handle);
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
+		/* a barrier may be using it */
+		pthread_mutex_lock(&pool->fence.barrier);
+		pthread_mutex_unlock(&pool->fence.barrier);
 		if (ctx->device == pool->dev.device) {
 			/* is_pressed() may be using it */
 			pthread_mutex_lock(&pool->grow);
