@@ -67,6 +67,8 @@ int main(void)
 	run(kernel, stream, 60, NULL);
 	run(kernel, stream, MOST_PARTS, NULL);
 	run(kernel, stream, 1, captured);
+	run(kernel, stream, 60, captured);
+	run(kernel, stream, MOST_PARTS, captured);
 	TRY(cuStreamDestroy(captured));
 	TRY(cuStreamDestroy(stream));
 	TRY(cuMemFreeHost(host));
