@@ -360,15 +360,22 @@ static CUresult decide(struct vs_pool *pool, struct vs_plan *plan,
 
 /*
  * What is mapped in a region cannot be mapped there again, so an idle range
- * that is extended keeps the idle chunks beside it out. When memory is to be
- * created past what is needed no range is extended, and when moving finds too
- * little that way it is tried once more without.
+ * that is extended keeps the idle chunks beside it out. So when moving finds
+ * too little that way it is tried once more without; and for large blocks no
+ * range is extended when memory is to be created past what is needed. (What
+ * small ones leave idle at its end is too little to be worth a view.)
  */
+static bool is_first_to_extend(enum vs_heap_kind kind, enum vs_grow_how how)
+{
+	return how == VS_GROW_WITHIN || how == VS_GROW_MOVE ||
+	       (how == VS_GROW_BEYOND && kind != VS_HEAP_LARGE);
+}
+
 CUresult vs_plan_make(struct vs_pool *pool, struct vs_plan *plan,
 		      enum vs_heap_kind kind, uint64_t span,
 		      enum vs_grow_how how)
 {
-	bool may_extend = how == VS_GROW_WITHIN || how == VS_GROW_MOVE;
+	bool may_extend = is_first_to_extend(kind, how);
 	CUresult r;
 
 	for (;;) {

@@ -93,6 +93,17 @@ static void test_few_large_blocks_of_changing_sizes(void **state)
 	assert_in_range(fake.held_high, high, high + high / 20);
 }
 
+/* Slabs lie side by side, also where they are larger than half a chunk. */
+static void test_slabs_fill_their_chunks(void **state)
+{
+	uint64_t n = 8000, size = 170000;
+
+	(void)state;
+	for (uint64_t i = 0; i < n; i++)
+		take(size);
+	assert_in_range(fake.held_high, n * size, n * size * 6 / 5);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -101,6 +112,7 @@ int main(void)
 		T(a_large_block_ends_in_a_small_chunk),
 		T(idle_chunks_of_one_region_are_used),
 		T(few_large_blocks_of_changing_sizes),
+		T(slabs_fill_their_chunks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
