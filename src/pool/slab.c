@@ -17,16 +17,32 @@ static size_t slab_struct_size(unsigned n_objects)
 	       2 * map_words(n_objects) * sizeof(uint64_t);
 }
 
-/* Eight objects; above 256 KiB the small multiple that wastes least. */
+#define LARGEST ((size_t)2 << 20) /* bytes of a slab */
+#define WASTE 32		  /* less than this part of it is no loss */
+
+/*
+ * Eight objects or more, above 256 KiB two. The first multiple of a page that
+ * wastes little, or of those up to LARGEST the one that wastes least.
+ */
 size_t vs_slab_span(unsigned class)
 {
-	size_t size = vs_class_size(class), span = 8 * size;
-	const size_t two = (size_t)2 << 20;
+	size_t size = vs_class_size(class);
+	size_t least = size <= LARGEST / 8 ? 8 * size : 2 * size, best = 0;
+	size_t best_used = 0;
 
-	if (size <= two / 8)
-		return (span + VS_SLAB_PAGE - 1) & ~(VS_SLAB_PAGE - 1);
-	span = (2 * size + VS_SLAB_PAGE - 1) & ~(VS_SLAB_PAGE - 1);
-	return span < two ? two / size * size : span;
+	for (size_t span = (least + VS_SLAB_PAGE - 1) & ~(VS_SLAB_PAGE - 1);
+	     !best || span <= LARGEST; span += VS_SLAB_PAGE) {
+		size_t used = span / size * size;
+
+		/* used / span > best_used / best */
+		if (!best || used * best > best_used * span) {
+			best = span;
+			best_used = used;
+		}
+		if (span - used < span / WASTE)
+			break;
+	}
+	return best;
 }
 
 static void list_add(struct vs_slabs *s, struct vs_slab *slab)

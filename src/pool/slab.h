@@ -9,7 +9,7 @@
  * but the words is guarded by the pool's lock; the words are atomics, so that
  * look-ups need no lock.
  *
- * Classes: multiples of 512 B up to 4 KiB, then four a doubling.
+ * Classes: multiples of 512 B up to 8 KiB, then eight a doubling.
  */
 #ifndef VS_POOL_SLAB_H
 #define VS_POOL_SLAB_H
@@ -24,7 +24,7 @@
 #include "pool/ctx.h"
 #include "pool/state.h"
 
-#define VS_N_CLASSES 40
+#define VS_N_CLASSES 72
 #define VS_SLAB_PAGE ((size_t)64 << 10) /* slabs are multiples of this */
 #define VS_BATCH 254			/* objects in a batch at most: a page */
 
@@ -94,7 +94,7 @@ static inline unsigned vs_class_of(size_t size)
 		return (unsigned)units - 1;
 	units--;
 	k = 63 - (unsigned)__builtin_clzll(units);
-	return 8 + (k - 3) * 4 + (unsigned)((units >> (k - 2)) - 4);
+	return 8 + (k - 3) * 8 + (unsigned)((units >> (k - 3)) - 8);
 }
 
 /* Bytes of an object of a class. */
@@ -104,8 +104,8 @@ static inline size_t vs_class_size(unsigned class)
 
 	if (class < 8)
 		return (class + 1) * VS_ALIGN;
-	k = (class - 8) / 4 + 3;
-	return ((size_t)((class - 8) % 4 + 5) << (k - 2)) * VS_ALIGN;
+	k = (class - 8) / 8 + 3;
+	return ((size_t)((class - 8) % 8 + 9) << (k - 3)) * VS_ALIGN;
 }
 
 /* The slab that `p` of this pool's slab heap lies in, or NULL. Lock-free. */

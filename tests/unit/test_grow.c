@@ -4,6 +4,7 @@
  * sizes, and idle ones before new ones.
  */
 #include "fake_test.h"
+#include "pool/slab.h"
 
 #define MiB ((size_t)1 << 20)
 #define GiB ((uint64_t)1 << 30)
@@ -101,7 +102,28 @@ static void test_slabs_fill_their_chunks(void **state)
 	(void)state;
 	for (uint64_t i = 0; i < n; i++)
 		take(size);
-	assert_in_range(fake.held_high, n * size, n * size * 6 / 5);
+	assert_in_range(fake.held_high, n * size, n * size * 11 / 10);
+}
+
+/* Rounded up to its class, and its part of what is left of the slab. */
+static void test_no_small_size_wastes_much(void **state)
+{
+	unsigned last = 0;
+
+	(void)state;
+	for (size_t size = 1; size <= MiB; size += size < 9000 ? 1 : 509) {
+		unsigned class = vs_class_of(size);
+		size_t given = vs_class_size(class), span = vs_slab_span(class);
+
+		assert_in_range(class, last, VS_N_CLASSES - 1);
+		assert_in_range(given, size, size + size / 8 + 511);
+		assert_int_equal(span % VS_SLAB_PAGE, 0);
+		assert_in_range(span / given * given, span - span / 16, span);
+		assert_true(span >= 2 * given && span <= 2 * MiB + span / 16);
+		last = class;
+	}
+	assert_int_equal(vs_class_of(MiB), VS_N_CLASSES - 1);
+	assert_int_equal(vs_class_size(VS_N_CLASSES - 1), MiB);
 }
 
 int main(void)
@@ -113,6 +135,7 @@ int main(void)
 		T(idle_chunks_of_one_region_are_used),
 		T(few_large_blocks_of_changing_sizes),
 		T(slabs_fill_their_chunks),
+		T(no_small_size_wastes_much),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
