@@ -16,7 +16,6 @@
 #include "pool/share.h"
 
 #define BLOCK ((CUdeviceptr)2 << 20) /* what the driver maps cuMemAlloc in */
-#define ALIGN ((CUdeviceptr)512)     /* of every allocation (facts, 6) */
 /* Keeps our ids out of the driver's, which count up from 1. */
 #define ID_BASE (UINT64_C(1) << 62)
 
@@ -384,27 +383,18 @@ VS_EXPORT CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags,
 
 #define PAGE ((CUdeviceptr)64 << 10) /* what programs round a range to */
 
-/* Looks at every place where an allocation may begin. */
-static bool is_live_between(CUdeviceptr p, CUdeviceptr end)
-{
-	struct vs_span span;
-
-	for (; p < end; p = (p | (ALIGN - 1)) + 1)
-		if (vs_pool_find(p, &span))
-			return true;
-	return false;
-}
-
 /*
- * Whether a range reaches into an allocation. Programs round to pages: it may
- * begin before the allocation and end behind it.
+ * Pins what a range reaches into; whether there is anything. Programs round to
+ * pages: it may begin before the allocation and end behind it.
  */
-static bool is_live(CUdeviceptr p, size_t length)
+static bool pin(CUdeviceptr p, size_t length)
 {
+	bool is_begun;
+
 	if (length <= 2 * PAGE)
-		return is_live_between(p, p + length);
-	return is_live_between(p, p + PAGE) ||
-	       is_live_between(p + length - PAGE, p + length);
+		return vs_pool_pin_between(p, p + length);
+	is_begun = vs_pool_pin_between(p, p + PAGE);
+	return vs_pool_pin_between(p + length - PAGE, p + length) || is_begun;
 }
 
 /*
@@ -416,14 +406,8 @@ VS_EXPORT CUresult CUDAAPI cuMemGetHandleForAddressRange(
 	unsigned long long flags)
 {
 	if (vs_enter(VS_API_cuMemGetHandleForAddressRange) && length > 0 &&
-	    vs_pool_is_inside(p)) {
-		if (is_live(p, length)) {
-			vs_pool_pin(p);
-			vs_pool_pin(p + length - 1);
-		} else {
-			p = unknown_address() & ~(PAGE / 16 - 1);
-		}
-	}
+	    vs_pool_is_inside(p) && !pin(p, length))
+		p = unknown_address() & ~(PAGE / 16 - 1);
 	return vs_seen(vs_real.cuMemGetHandleForAddressRange(handle, p, length,
 							     type, flags));
 }

@@ -538,3 +538,19 @@ void vs_pool_pin(CUdeviceptr p)
 		r->is_pinned = true;
 	pthread_mutex_unlock(&pool->lock);
 }
+
+bool vs_pool_pin_between(CUdeviceptr p, CUdeviceptr end)
+{
+	struct vs_span span;
+	bool is_any = false;
+
+	while (p < end) {
+		if (vs_pool_find(p, &span)) {
+			vs_pool_pin(span.base);
+			is_any = true;
+			p = span.base + span.size - 1;
+		}
+		p = (p | (VS_ALIGN - 1)) + 1;
+	}
+	return is_any;
+}

@@ -69,6 +69,11 @@ bool vs_pool_is_inside(CUdeviceptr p);
  * as soon as its work is done and its chunks hold nothing else.
  */
 void vs_pool_pin(CUdeviceptr p);
+/*
+ * The same for every live block that lies in [p, end) or reaches into it;
+ * returns whether there is one. Looks at each 512 B: for short stretches.
+ */
+bool vs_pool_pin_between(CUdeviceptr p, CUdeviceptr end);
 
 /*
  * A driver call answered that a kernel has faulted: the current context gets no

@@ -171,6 +171,29 @@ static void test_slab_of_dead_objects_goes(void **state)
 	assert_int_equal(stats()->dead, 0);
 }
 
+/* A range that was rounded to pages reaches into neighbours. */
+static void test_pin_of_all_in_a_range(void **state)
+{
+	const CUdeviceptr page = 64 * KiB;
+	CUdeviceptr p[4], at, low, high;
+
+	(void)state;
+	for (int i = 0; i < 4; i++)
+		p[i] = take(70000);
+	low = p[1] < p[2] ? p[1] : p[2];
+	high = low == p[1] ? p[2] : p[1];
+	at = low / page * page;
+	assert_true(vs_pool_pin_between(at, (high + 1 + page) / page * page));
+	give(p[1]);
+	give(p[2]);
+	for (int i = 0; i < MANY; i++) {
+		at = take(70000);
+		assert_true(at != p[1] && at != p[2]);
+	}
+	assert_false(vs_pool_pin_between(high + 64 * MiB, high + 65 * MiB));
+	assert_false(vs_pool_pin_between(0, page));
+}
+
 static void test_pin_of_what_is_not_live(void **state)
 {
 	CUdeviceptr p = take(10 * MiB), q = take(4096);
@@ -238,10 +261,15 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
 	const struct CMUnitTest tests[] = {
-		T(is_not_handed_out_again),	  T(goes_when_its_work_is_done),
-		T(goes_at_the_next_miss),	  T(whole_chunks_go_one_by_one),
-		T(small_is_not_handed_out_again), T(slab_of_dead_objects_goes),
-		T(pin_of_what_is_not_live),	  T(dies_with_its_context),
+		T(is_not_handed_out_again),
+		T(goes_when_its_work_is_done),
+		T(goes_at_the_next_miss),
+		T(whole_chunks_go_one_by_one),
+		T(small_is_not_handed_out_again),
+		T(slab_of_dead_objects_goes),
+		T(pin_of_what_is_not_live),
+		T(dies_with_its_context),
+		T(pin_of_all_in_a_range),
 		T(unmap_refused_is_tried_again),
 	};
 
