@@ -7,6 +7,7 @@
 #define VS_BASE_CANCEL_H
 
 #include <pthread.h>
+#include <time.h>
 
 /* What it returns is for vs_cancel_let. Async-signal-safe, as that is. */
 static inline int vs_cancel_hold(void)
@@ -20,6 +21,16 @@ static inline int vs_cancel_hold(void)
 static inline void vs_cancel_let(int saved)
 {
 	pthread_setcancelstate(saved, NULL);
+}
+
+/* Less than a second; a signal may end it early. */
+static inline void vs_cancel_free_sleep(long ns)
+{
+	const struct timespec time = {.tv_nsec = ns};
+	int saved = vs_cancel_hold();
+
+	nanosleep(&time, NULL);
+	vs_cancel_let(saved);
 }
 
 #endif

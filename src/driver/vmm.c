@@ -36,16 +36,10 @@ static uint64_t counter_ns(void)
 /* Most waits end within some microseconds. */
 static void pause_a_while(unsigned round)
 {
-	struct timespec ts = {.tv_nsec = 20000};
-	int cancel;
-
-	if (round < 100) {
+	if (round < 100)
 		sched_yield();
-		return;
-	}
-	cancel = vs_cancel_hold();
-	nanosleep(&ts, NULL);
-	vs_cancel_let(cancel);
+	else
+		vs_cancel_free_sleep(20000);
 }
 
 uint64_t (*vs_vmm_clock)(void) = monotonic_ns;

@@ -11,7 +11,6 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/cancel.h"
@@ -360,13 +359,9 @@ static void *run(void *unused)
 /* Before the exit handlers of CUDA: no driver call may meet its end. */
 static void at_exit(void)
 {
-	const struct timespec tick = {.tv_nsec = 1000000};
-	int cancel = vs_cancel_hold();
-
 	atomic_store(&is_stopping, true);
 	for (int i = 0; i < EXIT_WAIT_MS && atomic_load(&is_busy); i++)
-		nanosleep(&tick, NULL);
-	vs_cancel_let(cancel);
+		vs_cancel_free_sleep(1000000);
 }
 
 static int create(pthread_t *thread_out, size_t stack_bytes)

@@ -171,13 +171,9 @@ static void *run(void *unused)
  */
 static void at_exit(void)
 {
-	const struct timespec tick = {.tv_nsec = 1000000};
-	int cancel = vs_cancel_hold();
-
 	post(STOP);
 	for (int i = 0; i < EXIT_WAIT_MS && atomic_load(&is_busy); i++)
-		nanosleep(&tick, NULL);
-	vs_cancel_let(cancel);
+		vs_cancel_free_sleep(1000000);
 }
 
 static int create(pthread_t *thread_out, size_t stack_bytes)
