@@ -20,6 +20,7 @@ static CUresult alloc_shut(CUdeviceptr *out, size_t size)
 static CUresult alloc_after(CUresult result, CUdeviceptr *out, size_t size)
 	__attribute__((cold, noinline));
 static CUresult free_shut(CUdeviceptr p) __attribute__((cold, noinline));
+/* A free that the pool did not take. */
 static CUresult free_passed(CUdeviceptr p) __attribute__((noinline));
 
 VS_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t size)
@@ -121,10 +122,7 @@ static CUresult alloc_after(CUresult result, CUdeviceptr *out, size_t size)
 	return result;
 }
 
-/*
- * A free that the pool did not take. The driver frees memory also where no
- * context is current; the pool wants one.
- */
+/* The driver frees also where no context is current; the pool wants one. */
 static CUresult free_without_context(const struct vs_span *span)
 {
 	CUcontext current = NULL;
@@ -138,6 +136,7 @@ static CUresult free_without_context(const struct vs_span *span)
 	return result;
 }
 
+/* A free that the pool did not take. */
 static CUresult free_passed(CUdeviceptr p)
 {
 	CUresult result = VS_PASS;
