@@ -327,7 +327,7 @@ bool vs_fence_poll(struct vs_fence *f)
 	return is_moved;
 }
 
-void vs_fence_glance(struct vs_fence *f, uint64_t now, uint64_t pace)
+void vs_fence_glance_at(struct vs_fence *f, uint64_t now, uint64_t pace)
 {
 	CUstreamCaptureMode saved;
 
@@ -342,6 +342,11 @@ void vs_fence_glance(struct vs_fence *f, uint64_t now, uint64_t pace)
 	poll_markers(f);
 	vs_vmm_unrelax(saved);
 	pthread_mutex_unlock(&f->lock);
+}
+
+void vs_fence_glance(struct vs_fence *f)
+{
+	vs_fence_glance_at(f, vs_vmm_ticks(), vs_fence_pace(f));
 }
 
 /* Takes the lock; false if another thread made that needless. */
@@ -484,14 +489,6 @@ bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns)
 	vs_stat_add(f->stats, wait_ns, vs_vmm_clock() - began);
 	atomic_fetch_sub(&f->waiting, 1);
 	return is_good;
-}
-
-unsigned vs_fence_waiters(struct vs_fence *f)
-{
-	unsigned n = atomic_exchange_explicit(&f->waiting_high, 0,
-					      memory_order_relaxed);
-
-	return n > 0 ? n : 1;
 }
 
 bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns)

@@ -71,7 +71,7 @@ struct vs_fence {
 	_Atomic uint64_t looked;  /* by vs_fence_glance(), last; ticks */
 	_Atomic uint64_t lag;	  /* the last: record to seen complete; ticks */
 	_Atomic uint64_t crowded; /* settles that met another at it; grows */
-	/* threads in vs_fence_wait(), and the most since somebody asked */
+	/* threads in vs_fence_wait(), and the most of late */
 	_Atomic unsigned waiting, waiting_high;
 	_Atomic uint64_t slow; /* a wait for this epoch ran out of time */
 	_Atomic uint64_t slow_patience; /* this much, ns */
@@ -142,7 +142,9 @@ uint64_t vs_fence_pace(struct vs_fence *f);
  * The same as vs_fence_poll, so far apart at least (`now`, `pace`: ticks):
  * nothing if that was just done, or while another thread does it or records.
  */
-void vs_fence_glance(struct vs_fence *f, uint64_t now, uint64_t pace);
+void vs_fence_glance_at(struct vs_fence *f, uint64_t now, uint64_t pace);
+/* The same, now and at the fence's own pace. */
+void vs_fence_glance(struct vs_fence *f);
 /* There will be something to see: the next glance looks. */
 static inline void vs_fence_look_soon(struct vs_fence *f)
 {
@@ -162,8 +164,20 @@ static inline void vs_fence_look_soon(struct vs_fence *f)
  * a wait that only saves memory is short, and not repeated for one marker.
  */
 bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns);
-/* The most threads that waited at once since the last call; at least 1. */
-unsigned vs_fence_waiters(struct vs_fence *f);
+/* The most threads that waited at once since they were forgotten; or 1. */
+static inline unsigned vs_fence_waiters(struct vs_fence *f)
+{
+	unsigned n =
+		atomic_load_explicit(&f->waiting_high, memory_order_relaxed);
+
+	return n > 0 ? n : 1;
+}
+
+static inline void vs_fence_forget_waiters(struct vs_fence *f)
+{
+	atomic_store_explicit(&f->waiting_high, 0, memory_order_relaxed);
+}
+
 /* Records if `tag` has no marker yet and waits until it is done. */
 bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns);
 

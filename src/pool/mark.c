@@ -9,12 +9,14 @@
 #define QUANTA 64
 /* The part of the device's memory that may be without one. */
 #define BARE_SHARE 16
-/*
- * Without context events: what was freed and not yet waited for; the larger of
- * this and of a part of the most that was ever live (as range.c has it).
- */
+/* Without context events, and the knob: freed and not yet waited for. */
 #define UNSEEN_LEAST ((uint64_t)16 << 20)
-#define UNSEEN_SHARE 20
+
+uint64_t vs_mark_much_pending(const struct vs_pool *pool)
+{
+	return pool->pending_limit ? pool->pending_limit
+				   : vs_stat_get(&pool->stats, live_high) / 20;
+}
 
 /* The tag of what was freed last; 0 if nothing is pending or dead. */
 static uint64_t newest_tag(struct vs_pool *pool)
@@ -121,7 +123,7 @@ void vs_mark_at_alloc(struct vs_pool *pool)
 
 	if (is_much(pool))
 		mark_if_due(pool, now, least);
-	vs_fence_glance(&pool->fence, now, least);
+	vs_fence_glance_at(&pool->fence, now, least);
 }
 
 /* What may be freed and neither covered nor, without events, seen complete. */
@@ -131,10 +133,8 @@ static uint64_t most_bare(struct vs_pool *pool)
 
 	if (pool->fence.has_context_events)
 		return pool->dev.total / BARE_SHARE;
-	if (pool->pending_limit)
-		return pool->pending_limit;
-	most = vs_stat_get(&pool->stats, live_high) / UNSEEN_SHARE;
-	return most > UNSEEN_LEAST ? most : UNSEEN_LEAST;
+	most = vs_mark_much_pending(pool);
+	return most > UNSEEN_LEAST || pool->pending_limit ? most : UNSEEN_LEAST;
 }
 
 void vs_mark_wait_at_free(struct vs_pool *pool)

@@ -25,6 +25,13 @@
 #include "pool/state.h"
 
 /*
+ * Pending memory is worth a wait when much of the memory is in it: more bytes
+ * than the knob allows, or than a twentieth of the most that was ever live (the
+ * traces of HACKING.md).
+ */
+uint64_t vs_mark_much_pending(const struct vs_pool *pool);
+
+/*
  * So many bytes were freed (are pending or dead) that no marker covers. Records
  * one if that is too much; see the note above.
  */

@@ -358,6 +358,24 @@ static CUresult decide(struct vs_pool *pool, struct vs_plan *plan,
 	return r == CUDA_SUCCESS ? find_place(pool, plan) : r;
 }
 
+static CUresult attempt(struct vs_pool *pool, struct vs_plan *plan,
+			enum vs_heap_kind kind, uint64_t span,
+			enum vs_grow_how how, bool may_extend)
+{
+	CUresult r;
+
+	memset(plan, 0, sizeof(*plan));
+	plan->heap = &pool->heap[kind];
+	plan->kind = kind;
+	plan->span = plan->left = span;
+	plan->region = ++pool->chunks.regions;
+	TAILQ_INIT(&plan->steps);
+	r = decide(pool, plan, how, may_extend);
+	if (r != CUDA_SUCCESS)
+		vs_plan_drop(pool, plan);
+	return r;
+}
+
 /*
  * What is mapped in a region cannot be mapped there again, so an idle range
  * that is extended keeps the idle chunks beside it out. So when moving finds
@@ -365,36 +383,18 @@ static CUresult decide(struct vs_pool *pool, struct vs_plan *plan,
  * range is extended when memory is to be created past what is needed. (What
  * small ones leave idle at its end is too little to be worth a view.)
  */
-static bool is_first_to_extend(enum vs_heap_kind kind, enum vs_grow_how how)
-{
-	return how == VS_GROW_WITHIN || how == VS_GROW_MOVE ||
-	       (how == VS_GROW_BEYOND && kind != VS_HEAP_LARGE);
-}
-
 CUresult vs_plan_make(struct vs_pool *pool, struct vs_plan *plan,
 		      enum vs_heap_kind kind, uint64_t span,
 		      enum vs_grow_how how)
 {
-	bool may_extend = is_first_to_extend(kind, how);
-	CUresult r;
+	CUresult r = NO_ROOM;
 
-	for (;;) {
-		memset(plan, 0, sizeof(*plan));
-		plan->heap = &pool->heap[kind];
-		plan->kind = kind;
-		plan->span = plan->left = span;
-		plan->region = ++pool->chunks.regions;
-		TAILQ_INIT(&plan->steps);
-		r = decide(pool, plan, how, may_extend);
-		if (r == CUDA_SUCCESS)
-			return r;
-		vs_plan_drop(pool, plan);
-		if (!may_extend ||
-		    (r != NO_ROOM &&
-		     (r != CUDA_ERROR_NOT_FOUND || how != VS_GROW_MOVE)))
-			return r;
-		may_extend = false;
-	}
+	if (how == VS_GROW_WITHIN || how == VS_GROW_MOVE ||
+	    (how == VS_GROW_BEYOND && kind != VS_HEAP_LARGE))
+		r = attempt(pool, plan, kind, span, how, true);
+	if (r == NO_ROOM || (r == CUDA_ERROR_NOT_FOUND && how == VS_GROW_MOVE))
+		r = attempt(pool, plan, kind, span, how, false);
+	return r;
 }
 
 static void drop_step(struct vs_pool *pool, struct vs_plan *plan,

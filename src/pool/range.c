@@ -47,6 +47,17 @@ void vs_range_live(struct vs_pool *pool, uint64_t *asked_out,
 	*blocks_out = blocks - vs_stat_get(pool, lost_blocks);
 }
 
+uint64_t vs_range_allocs(struct vs_pool *pool)
+{
+	uint64_t allocs = vs_stat_get(&pool->stats, large_hit) +
+			  vs_stat_get(&pool->stats, large_miss);
+
+	for (struct vs_tcache *tc = vs_tcache_first(pool); tc;
+	     tc = tc->next_made)
+		allocs += vs_stat_get(tc, allocs);
+	return allocs;
+}
+
 uint64_t vs_range_slack(struct vs_pool *pool)
 {
 	uint64_t asked, given, blocks, slack;
@@ -143,19 +154,6 @@ static struct vs_range *take_locked(struct vs_pool *pool,
 	r = take(pool, kind, span);
 	pthread_mutex_unlock(&pool->lock);
 	return r;
-}
-
-/*
- * Pending memory is worth a wait when much of the memory is in it: a
- * twentieth part (the traces of HACKING.md), or more than the knob allows.
- */
-static bool should_wait(struct vs_pool *pool)
-{
-	uint64_t limit = pool->pending_limit;
-
-	if (limit == 0)
-		limit = vs_stat_get(&pool->stats, live_high) / 20;
-	return pool->pending_bytes > limit;
 }
 
 /*
@@ -272,7 +270,7 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		if (r != CUDA_ERROR_NOT_FOUND)
 			return r;
 		pthread_mutex_lock(&pool->lock);
-		is_much = should_wait(pool);
+		is_much = pool->pending_bytes > vs_mark_much_pending(pool);
 		pthread_mutex_unlock(&pool->lock);
 		if (is_much && wait_for_pending(pool, until))
 			continue;
@@ -366,7 +364,6 @@ void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
 	vs_stat_bump(pool, live_spans, range->span);
 	vs_stat_bump(pool, live_blocks, 1);
 	pool->turnover.handed += range->span;
-	pool->turnover.times++;
 	vs_stat_set(&pool->stats, live, pool->live_bytes + pool->small_bytes);
 }
 

@@ -23,6 +23,8 @@ CUresult vs_range_slab(struct vs_pool *pool, struct vs_slabs *s,
 /* Mode sync: waits for all work, as the driver's free does. */
 void vs_range_sync_free(struct vs_pool *pool);
 
+/* Allocations that the pool served, ever; small ones, too. */
+uint64_t vs_range_allocs(struct vs_pool *pool);
 /* Bytes of slabs that are not live objects. Lock. */
 uint64_t vs_range_slack(struct vs_pool *pool);
 /* A range that was taken becomes the program's. Lock. */

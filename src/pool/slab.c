@@ -28,18 +28,15 @@ size_t vs_slab_span(unsigned class)
 {
 	size_t size = vs_class_size(class);
 	size_t least = size <= LARGEST / 8 ? 8 * size : 2 * size, best = 0;
-	size_t best_used = 0;
 
 	for (size_t span = (least + VS_SLAB_PAGE - 1) & ~(VS_SLAB_PAGE - 1);
 	     !best || span <= LARGEST; span += VS_SLAB_PAGE) {
-		size_t used = span / size * size;
+		size_t n = span / size;
 
-		/* used / span > best_used / best */
-		if (!best || used * best > best_used * span) {
+		/* more objects for the bytes */
+		if (!best || n * best > best / size * span)
 			best = span;
-			best_used = used;
-		}
-		if (span - used < span / WASTE)
+		if (span - n * size < span / WASTE)
 			break;
 	}
 	return best;
@@ -113,8 +110,7 @@ unsigned vs_slab_refill(struct vs_pool *pool, struct vs_slabs *s,
 	if (done && !s->class[class].with_free)
 		vs_fence_settle(&pool->fence, done->tag);
 	else if (done && !vs_fence_is_done(&pool->fence, done->tag))
-		vs_fence_glance(&pool->fence, vs_vmm_ticks(),
-				vs_fence_pace(&pool->fence));
+		vs_fence_glance(&pool->fence);
 	if (done && vs_fence_is_done(&pool->fence, done->tag)) {
 		s->class[class].pending = done->next;
 		if (!done->next)

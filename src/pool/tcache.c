@@ -239,7 +239,7 @@ static bool turn_round(struct vs_tcache *tc, struct vs_bin *bin, unsigned class)
 		return false;
 	is_done = take_done(tc, bin);
 	if (!is_done && bin->n_old > 0) {
-		vs_fence_glance(f, vs_vmm_ticks(), vs_fence_pace(f));
+		vs_fence_glance(f);
 		is_done = take_done(tc, bin);
 	}
 	if (!is_done) {

@@ -161,11 +161,7 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	pthread_mutex_lock(&pool->lock);
 	pool->now = now;
 	vs_range_live(pool, &asked, &given, &blocks);
-	allocs = vs_stat_get(&pool->stats, large_hit) +
-		 vs_stat_get(&pool->stats, large_miss);
-	for (struct vs_tcache *tc = vs_tcache_first(pool); tc;
-	     tc = tc->next_made)
-		allocs += vs_stat_get(tc, allocs);
+	allocs = vs_range_allocs(pool);
 	/* allocations and frees */
 	if (2 * allocs - blocks != pool->seen_calls) {
 		pool->seen_calls = 2 * allocs - blocks;

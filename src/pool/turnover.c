@@ -20,17 +20,15 @@
 #define TIMES_LIVE 3
 #define SMALL_LIVE (8 * VS_FLOOR)
 
-/* Bytes and times that anything was handed out, ever. */
-static void count(struct vs_pool *pool, uint64_t *handed_out,
-		  uint64_t *times_out)
+/* Bytes that were ever handed out. */
+static uint64_t all_handed(struct vs_pool *pool)
 {
-	*handed_out = pool->turnover.handed;
-	*times_out = pool->turnover.times;
+	uint64_t handed = pool->turnover.handed;
+
 	for (struct vs_tcache *tc = vs_tcache_first(pool); tc;
-	     tc = tc->next_made) {
-		*handed_out += vs_stat_get(tc, alloc_spans);
-		*times_out += vs_stat_get(tc, allocs);
-	}
+	     tc = tc->next_made)
+		handed += vs_stat_get(tc, alloc_spans);
+	return handed;
 }
 
 /*
@@ -44,20 +42,17 @@ static void look(struct vs_pool *pool, struct vs_turnover *t)
 			  vs_stat_get(&pool->stats, vmm_ns);
 	uint64_t high = vs_stat_get(&pool->stats, live_high);
 	uint64_t elapsed = now - t->began, paused = waited - t->waited;
-	unsigned threads;
 
 	if (elapsed < WINDOW_NS)
 		return;
-	threads = vs_fence_waiters(&pool->fence);
-	if (threads > t->threads)
-		t->threads = threads;
-	elapsed *= t->threads;
+	elapsed *= vs_fence_waiters(&pool->fence);
 	if (paused > elapsed - elapsed / 16)
 		paused = elapsed - elapsed / 16;
 	busy = elapsed - paused;
 	if (busy < WINDOW_NS)
 		return;
-	count(pool, &handed, &times);
+	handed = all_handed(pool);
+	times = vs_range_allocs(pool);
 	t->is_fast = (handed - t->handed_before) / FAST_PER_S >
 			     high / 1000 * (busy / 1000) / 1000 &&
 		     (times - t->times_before) * FAST_NS > busy;
@@ -65,7 +60,7 @@ static void look(struct vs_pool *pool, struct vs_turnover *t)
 	t->waited = waited;
 	t->handed_before = handed;
 	t->times_before = times;
-	t->threads = 1;
+	vs_fence_forget_waiters(&pool->fence);
 }
 
 uint64_t vs_turnover_extra(struct vs_pool *pool)

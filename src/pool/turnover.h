@@ -20,11 +20,10 @@ struct vs_pool;
 
 struct vs_turnover {
 	uint64_t handed;	/* bytes of ranges handed out, ever */
-	uint64_t times;		/* ranges handed out, ever */
 	uint64_t began, waited; /* the window: clock, ns waited before */
-	uint64_t handed_before, times_before; /* with small objects */
-	unsigned threads; /* most that waited at once in it */
-	bool is_fast;	  /* in the last whole window */
+	uint64_t handed_before; /* the same, and small objects */
+	uint64_t times_before;	/* allocations */
+	bool is_fast;		/* in the last whole window */
 };
 
 /* Bytes that may be held beyond what is due otherwise, for what is pending. */
