@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: MIT
 """torch_processes [DEVICES]: CUDA tensors passed between processes by
-torch.multiprocessing (spawn), and memory of torch and cupy by CUDA's own
-handles. DEVICES: how many GPUs to use, 1 without it."""
+torch.multiprocessing (spawn), and memory of cupy by CUDA's own handles.
+DEVICES: how many GPUs to use, 1 without it.
+
+With its own cache off torch finds no block of its own to share (2.11), so a
+program that passes tensors then teaches torch.multiprocessing to do it by
+CUDA's handles. That is what by_handle() is."""
+import collections
 import os
 import sys
 import time
@@ -9,11 +14,54 @@ from multiprocessing.reduction import ForkingPickler
 
 import torch
 import torch.multiprocessing as mp
+from torch.multiprocessing.reductions import reduce_tensor
+
+try:
+    import cupy as cp
+except ImportError:
+    cp = None
 
 DEVICES = int(sys.argv[1]) if len(sys.argv) > 1 else 1
 MANY = 300
 PATIENCE = 40
 SIZES = [1, 7, 100, 1000, 50000, 250000, 262144, 700001, 3000000]
+IS_CACHE_OFF = os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") == "1"
+
+sent = collections.deque(maxlen=64)  # more than are ever on their way
+
+
+class Opened:
+    """Memory of another process; closed with the last tensor over it."""
+
+    def __init__(self, handle, device):
+        self.device = device
+        with cp.cuda.Device(device):
+            self.pointer = cp.cuda.runtime.ipcOpenMemHandle(handle)
+
+    def __del__(self):
+        with cp.cuda.Device(self.device):
+            cp.cuda.runtime.ipcCloseMemHandle(self.pointer)
+
+
+def open_tensor(handle, size, device):
+    opened = Opened(handle, device)
+    memory = cp.cuda.UnownedMemory(opened.pointer, size, opened, device)
+    with cp.cuda.Device(device):
+        a = cp.ndarray(size // 4, cp.int32, cp.cuda.MemoryPointer(memory, 0))
+        return torch.as_tensor(a, device=f"cuda:{device}")
+
+
+def by_handle(t):
+    """A whole tensor of int32, for ForkingPickler."""
+    sent.append(t)
+    device = t.device.index
+    with cp.cuda.Device(device):
+        handle = cp.cuda.runtime.ipcGetMemHandle(t.data_ptr())
+    return open_tensor, (handle, t.numel() * 4, device)
+
+
+if IS_CACHE_OFF and cp:
+    ForkingPickler.register(torch.Tensor, by_handle)  # in children too
 
 
 def number(i, device):
@@ -148,53 +196,21 @@ def consumer_ends_first():
     return bad
 
 
-def open_handles(things, answers, is_over, device):
-    import cupy as cp
-    cp.cuda.Device(0).use()
-    runtime = cp.cuda.runtime
-    bad = 0
-    while True:
-        i, size, handle = things.get(timeout=PATIENCE)
-        if handle is None:
-            break
-        p = runtime.ipcOpenMemHandle(handle)
-        memory = cp.cuda.UnownedMemory(p, size, None)
-        a = cp.ndarray(size // 4, cp.int32, cp.cuda.MemoryPointer(memory, 0))
-        bad += not is_good(torch.as_tensor(a, device="cuda"), i)
-        a += 1
-        cp.cuda.Device().synchronize()
-        runtime.ipcCloseMemHandle(p)
-        answers.put(i)
-    answers.put(bad)
-    is_over.wait(PATIENCE)
-
-
-def by_handles(make):
-    """Memory by cudaIpcGetMemHandle, opened by cupy in the other process."""
-    import cupy as cp
-    pair, bad = Pair(open_handles), 0
+def from_cupy():
+    """Memory of cupy, which passes it by the same handles."""
+    cp.cuda.set_allocator(None)
+    pair, bad = Pair(receive), 0
     for i in range(MANY):
-        t, p, size = make(i)
-        torch.cuda.synchronize()
-        pair.things.put((i, size, cp.cuda.runtime.ipcGetMemHandle(p)))
+        a = cp.asarray(number(i, "cuda:0")).copy()
+        cp.cuda.Device().synchronize()
+        t = torch.as_tensor(a, device="cuda:0")
+        pair.things.put((i, t))
         bad += pair.answers.get(timeout=PATIENCE) != i
-        bad += not is_good(torch.as_tensor(t, device="cuda"), i, 1)
-        del t
-    pair.things.put((-1, 0, None))
-    bad += pair.answers.get(timeout=PATIENCE)
+        bad += not is_good(t, i, 1)
+        del a, t
+    pair.things.put((-1, None))
+    bad += pair.answers.get(timeout=PATIENCE)[1]
     return bad or pair.end()
-
-
-def torch_memory(i):
-    t = number(i, "cuda:0")
-    return t, t.data_ptr(), t.numel() * 4
-
-
-def cupy_memory(i):
-    import cupy as cp
-    a = cp.asarray(number(i, "cuda:0")).copy()
-    cp.cuda.Device().synchronize()
-    return a, a.data.ptr, a.nbytes
 
 
 def say(name, function, *arguments):
@@ -209,28 +225,20 @@ def say(name, function, *arguments):
 
 
 def main():
-    t = number(3, "cuda:0")
     can_share = True
     try:
-        ForkingPickler.dumps(t)
-        print("sharing: ok")
+        reduce_tensor(number(3, "cuda:0"))
+        print("torch's own sharing: ok")
     except RuntimeError as error:
-        # torch's own cache off: torch finds no block of its own to share
-        can_share = False
-        print("sharing: failed, " +
+        can_share = IS_CACHE_OFF and cp
+        print("torch's own sharing: failed, " +
               str(error).splitlines()[0].split(":")[0][:80])
     if can_share:
         say("to a child", to_a_child)
         say("from a child", from_a_child)
         say("consumer ends first", consumer_ends_first)
-    if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") == "1":
-        try:
-            import cupy as cp
-        except ImportError:
-            return
-        say("torch's memory by handle", by_handles, torch_memory)
-        cp.cuda.set_allocator(None)
-        say("cupy's memory by handle", by_handles, cupy_memory)
+    if IS_CACHE_OFF and cp:
+        say("cupy's memory", from_cupy)
 
 
 if __name__ == "__main__":
