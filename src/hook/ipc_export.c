@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/cancel.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/uthash_meta.h"
 #include "driver/real.h"
@@ -283,8 +284,8 @@ static bool welcome(void)
 
 		if (atomic_load(&clients[i].fd) >= 0)
 			continue;
-		fd = accept4(atomic_load(&listener.fd), NULL, NULL,
-			     SOCK_CLOEXEC | SOCK_NONBLOCK);
+		fd = vs_fd_clear(accept4(atomic_load(&listener.fd), NULL, NULL,
+					 SOCK_CLOEXEC | SOCK_NONBLOCK));
 		if (fd < 0)
 			return errno == EAGAIN || errno == EINTR ||
 			       errno == ECONNABORTED;

@@ -11,6 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
 
@@ -83,8 +84,8 @@ static socklen_t address_of(const unsigned char key[16], struct sockaddr_un *a)
 
 static int new_socket(void)
 {
-	return socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK,
-		      0);
+	return vs_fd_clear(socket(
+		AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
 /* Closes and keeps errno. */

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cancel.h"
+#include "base/fd.h"
 #include "base/fmt.h"
 #include "base/knob.h"
 #include "base/log.h"
@@ -118,10 +119,10 @@ static int open_file(void)
 
 	if (!path[0])
 		return -1;
-	fd = open(path,
-		  O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY |
-			  O_NONBLOCK,
-		  0644);
+	fd = vs_fd_clear(open(path,
+			      O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC |
+				      O_NOCTTY | O_NONBLOCK,
+			      0644));
 	if (fd < 0 && !atomic_flag_test_and_set(&has_warned))
 		vs_warn("VMMSHIM_STATS_FILE: cannot write %s (%s), "
 			"statistics go to stderr",

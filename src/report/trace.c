@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/cancel.h"
+#include "base/fd.h"
 #include "base/fmt.h"
 #include "base/knob.h"
 #include "base/log.h"
@@ -89,9 +90,10 @@ static void warn_once(const char *what, const char *why)
 /* Locked against other processes, so that two never mix in one file. */
 static int open_file(const char *path)
 {
-	int fd =
-		open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY,
-		     0644);
+	int fd = vs_fd_clear(open(path,
+				  O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC |
+					  O_NOCTTY | O_NONBLOCK,
+				  0644));
 
 	if (fd < 0) {
 		vs_warn("VMMSHIM_TRACE: cannot write %s (%s), no trace", path,
@@ -108,6 +110,8 @@ static int open_file(const char *path)
 	if (ftruncate(fd, 0)) {
 		/* a pipe or a terminal: nothing to cut */
 	}
+	/* O_NONBLOCK was for a pipe that nobody reads: that is an error */
+	fcntl(fd, F_SETFL, O_WRONLY | O_APPEND);
 	if (fstat(fd, &identity)) {
 		close(fd);
 		return -1;

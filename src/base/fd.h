@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fd: the shim's own descriptors stay clear of 0, 1 and 2. A program may have
+ * closed those: what it prints then must not end up in a file or socket of
+ * ours.
+ */
+#ifndef VS_BASE_FD_H
+#define VS_BASE_FD_H
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+/* Takes a fresh descriptor, or -1, and gives the one to use, or -1 (errno). */
+static inline int vs_fd_clear(int fd)
+{
+	int saved, higher;
+
+	if (fd < 0 || fd > STDERR_FILENO)
+		return fd;
+	higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	saved = errno;
+	close(fd);
+	errno = saved;
+	return higher;
+}
+
+#endif
