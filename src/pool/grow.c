@@ -234,3 +234,21 @@ uint64_t vs_grow_release(struct vs_pool *pool, uint64_t bytes, uint64_t before)
 	}
 	return released;
 }
+
+void vs_grow_spare(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span)
+{
+	struct vs_range *range;
+	CUresult r;
+
+	/* whoever holds it brings memory by himself */
+	if (pthread_mutex_trylock(&pool->grow) != 0)
+		return;
+	r = vs_grow(pool, kind, span, VS_GROW_WITHIN, &range);
+	pthread_mutex_lock(&pool->lock);
+	if (r == CUDA_SUCCESS)
+		vs_heap_give(pool, &pool->heap[kind], range);
+	else
+		vs_turnover_no_spare(pool);
+	pthread_mutex_unlock(&pool->lock);
+	pthread_mutex_unlock(&pool->grow);
+}

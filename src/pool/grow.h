@@ -4,8 +4,8 @@
  * it with chunks. The policy of the heap is here; its constants and the traces
  * they were found on are in HACKING.md.
  *
- * Called with pool.grow held and pool.lock not held; makes driver calls, none
- * of which waits for the GPU (facts, section 3).
+ * Called with pool.grow held (but for spare) and pool.lock not held; makes
+ * driver calls, none of which waits for the GPU (facts, section 3).
  */
 #ifndef VS_POOL_GROW_H
 #define VS_POOL_GROW_H
@@ -35,6 +35,13 @@ enum vs_grow_how {
  */
 CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 		 enum vs_grow_how how, struct vs_range **range_out);
+
+/*
+ * Makes an idle range of at least `span` bytes beside those in use, within what
+ * the program needs, for pool/turnover. No lock held: if another thread grows,
+ * nothing is done.
+ */
+void vs_grow_spare(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span);
 
 /*
  * Unmaps and releases idle chunks until `bytes` are released or none is left:

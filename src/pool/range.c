@@ -101,16 +101,19 @@ bool vs_range_harvest(struct vs_pool *pool)
 }
 
 /*
- * All that is pending, if it is one range that fits and would become idle as it
- * is. Nothing idle fits, so the heap would find this place, too: a program that
- * frees and allocates one size in turn is spared the book-keeping of heap and
- * views, a third of the instructions.
+ * What was freed first, if it fits and would become idle as it is: a program
+ * that frees and allocates one size in turn is spared the book-keeping of heap
+ * and views, a third of the instructions. To one that works a place is given by
+ * the heap's rule alone, which packs better: this one, if nothing idle fits and
+ * nothing else is pending.
  */
-static struct vs_range *take_back(struct vs_pool *pool, uint64_t span)
+static struct vs_range *take_back(struct vs_pool *pool, enum vs_heap_kind kind,
+				  uint64_t span)
 {
 	struct vs_range *r = TAILQ_FIRST(&pool->pending);
 
-	if (!r || r->span != span || TAILQ_NEXT(r, link) ||
+	if (!r || r->span != span || kind == VS_HEAP_SLABS ||
+	    (TAILQ_NEXT(r, link) && !pool->turnover.is_fast) ||
 	    !vs_fence_is_done(&pool->fence, r->tag) ||
 	    vs_heap_is_beside_idle(pool, r))
 		return NULL;
@@ -134,15 +137,24 @@ static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 	 */
 	if (!TAILQ_EMPTY(&pool->pending)) {
 		vs_mark_at_alloc(pool);
+		r = NULL;
+		if (pool->turnover.is_fast)
+			r = take_back(pool, kind, span);
+		if (r)
+			return r;
 		vs_range_harvest(pool);
 	}
 	r = vs_heap_take(pool, h, span);
 	if (r || TAILQ_EMPTY(&pool->pending))
 		return r;
 	vs_mark_settle(pool);
-	if (kind != VS_HEAP_SLABS)
-		r = take_back(pool, span);
-	return r || !vs_range_harvest(pool) ? r : vs_heap_take(pool, h, span);
+	r = take_back(pool, kind, span);
+	if (!r && vs_range_harvest(pool))
+		r = vs_heap_take(pool, h, span);
+	if (r && kind != VS_HEAP_SLABS)
+		pool->turnover.is_spare_due =
+			vs_turnover_wants_spare(pool, span);
+	return r;
 }
 
 static struct vs_range *take_locked(struct vs_pool *pool,
@@ -411,6 +423,7 @@ CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 {
 	uint64_t span = (size + VS_RANGE_ALIGN - 1) & ~(VS_RANGE_ALIGN - 1);
 	struct vs_range *range;
+	bool is_spare_due;
 
 	pthread_mutex_lock(&pool->lock);
 	range = take(pool, kind_of(span), span);
@@ -421,8 +434,12 @@ CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 	}
 	vs_range_hand_out(pool, range, ctx, size);
 	*out = range->base;
+	is_spare_due = pool->turnover.is_spare_due;
+	pool->turnover.is_spare_due = false;
 	pthread_mutex_unlock(&pool->lock);
 	vs_stat_add(&pool->stats, large_hit, 1);
+	if (__builtin_expect(is_spare_due, 0))
+		vs_grow_spare(pool, kind_of(span), span);
 	return CUDA_SUCCESS;
 }
 

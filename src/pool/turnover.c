@@ -20,6 +20,12 @@
 #define TIMES_LIVE 3
 #define SMALL_LIVE (8 * VS_FLOOR)
 
+/* Allocations that one marker should serve. */
+#define SERVED 8
+/* After so many markers that served less; and after a vain attempt. */
+#define THICK 256
+#define PAUSE 65536
+
 /* Bytes that were ever handed out. */
 static uint64_t all_handed(struct vs_pool *pool)
 {
@@ -71,11 +77,36 @@ uint64_t vs_turnover_extra(struct vs_pool *pool)
 		TIMES_LIVE * (pool->pending_bytes + vs_range_slack(pool));
 
 	look(pool, t);
-	if (!t->is_fast)
+	if (!t->is_fast) {
+		t->spare = 0;
 		return 0;
+	}
+	if (extra < t->spare)
+		extra = t->spare;
 	if (most < SMALL_LIVE)
 		most = SMALL_LIVE;
 	if (most > pool->dev.total / DEVICE_SHARE)
 		most = pool->dev.total / DEVICE_SHARE;
 	return extra < most ? extra : most;
+}
+
+bool vs_turnover_wants_spare(struct vs_pool *pool, uint64_t span)
+{
+	struct vs_turnover *t = &pool->turnover;
+	uint64_t times = vs_stat_get(&pool->stats, large_hit) +
+			 vs_stat_get(&pool->stats, large_miss);
+	bool is_thick = times - t->times_settled < SERVED;
+
+	t->times_settled = times;
+	if (!is_thick || ++t->thick < THICK)
+		return false;
+	t->thick = 0;
+	look(pool, t);
+	t->spare = t->is_fast ? t->spare + span : 0;
+	return t->is_fast;
+}
+
+void vs_turnover_no_spare(struct vs_pool *pool)
+{
+	pool->turnover.thick = -PAUSE;
 }

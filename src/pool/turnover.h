@@ -4,9 +4,11 @@
  * else has about as much pending as live, since the GPU is always some work
  * behind the host. It would wait at every second allocation for the sake of
  * little memory: to such a program, and only while it goes on so, some memory
- * more is allowed. One that works with its memory, be it that it allocates all
- * it ever had live hundreds of times a second, is held back by that work: for
- * it memory is no better spent than anybody's.
+ * more is allowed. If the GPU is not behind there is nothing to wait for, but
+ * each allocation costs a marker and a look at it; a few blocks to spare make
+ * one do for several. A program that works with its memory, be it that it
+ * allocates all it ever had live hundreds of times a second, is held back by
+ * that work: for it memory is no better spent than anybody's.
  *
  * Part of struct vs_pool and guarded by its lock.
  */
@@ -23,10 +25,22 @@ struct vs_turnover {
 	uint64_t began, waited; /* the window: clock, ns waited before */
 	uint64_t handed_before; /* the same, and small objects */
 	uint64_t times_before;	/* allocations */
+	uint64_t spare;		/* bytes of the blocks to spare */
+	uint64_t times_settled; /* allocations before the last vs_mark_settle */
+	int thick;		/* how many came thick, so far; or of a pause */
 	bool is_fast;		/* in the last whole window */
+	bool is_spare_due;	/* see vs_turnover_wants_spare() */
 };
 
 /* Bytes that may be held beyond what is due otherwise, for what is pending. */
 uint64_t vs_turnover_extra(struct vs_pool *pool);
+/*
+ * A marker served an allocation of a range at once. Whether it is time for one
+ * more block of `span` bytes to spare: so few allocations were served by the
+ * marker before, and by those before that.
+ */
+bool vs_turnover_wants_spare(struct vs_pool *pool, uint64_t span);
+/* There could be none: not for some time. */
+void vs_turnover_no_spare(struct vs_pool *pool);
 
 #endif

@@ -157,8 +157,12 @@ static CUresult fake_create(CUmemGenericAllocationHandle *out, size_t size,
 	(void)prop, (void)flags;
 	if (size == 0 || size % GRANULE)
 		broken("cuMemCreate of a size that is not granular");
-	if (fails(&fake.fail_create) || fake.held + size > fake.memory)
+	if (fails(&fake.fail_create))
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (fake.held + size > fake.memory) {
+		fake.refused++;
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	h = calloc(1, sizeof(*h));
 	h->size = size;
 	h->id = ++next_id;

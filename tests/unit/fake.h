@@ -25,6 +25,7 @@ struct fake {
 	double cost_us;	 /* of all memory calls so far */
 	/* books */
 	uint64_t held, held_high;
+	unsigned long refused; /* creates beyond `memory` */
 	unsigned long creates, releases, maps, unmaps, accesses;
 	unsigned long records, queries, natives, handles, mappings;
 	/* the n-th coming call of this kind fails; 0: never */

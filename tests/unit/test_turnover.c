@@ -114,9 +114,71 @@ static void test_waits_of_threads_add_up(void **state)
 	expect_frugal();
 }
 
+enum { FIRST_PAIRS = 20000, PAIRS = 20000 };
+
+/* One block freed and allocated again, each `pace_ns`; returns its markers. */
+static unsigned long pairs(size_t size, uint64_t pace_ns)
+{
+	unsigned long before = 0;
+
+	fake.lag_ns = 0;
+	for (int i = 0; i < FIRST_PAIRS + PAIRS; i++) {
+		CUdeviceptr p;
+
+		if (i == FIRST_PAIRS)
+			before = fake.records;
+		assert_int_equal(vs_pool_alloc(size, &p), CUDA_SUCCESS);
+		assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
+		fake.now += pace_ns;
+	}
+	return fake.records - before;
+}
+
+static void test_one_marker_serves_some(void **state)
+{
+	(void)state;
+	assert_in_range(pairs(16 * MiB, 1500), 1, PAIRS / 8);
+	assert_in_range(fake.held_high, 1, 12 * 16 * MiB);
+}
+
+/* There are at most three, a 64th of the device. */
+static void test_of_large_blocks_fewer(void **state)
+{
+	(void)state;
+	assert_in_range(pairs(1024 * MiB, 1500), 1, PAIRS / 3 + 1);
+	assert_in_range(fake.held_high, 1, (3 * 1024 + 64) * MiB);
+}
+
+static void test_pairs_at_work_have_none_to_spare(void **state)
+{
+	(void)state;
+	pairs(1024 * MiB, 10000);
+	assert_in_range(fake.held_high, 1, (1024 + 64) * MiB);
+}
+
+/* What only spares markers is not asked for again and again. */
+static void test_none_to_spare_on_a_full_device(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	assert_int_equal(vs_pool_alloc(2 * MiB, &p), CUDA_SUCCESS);
+	fake.memory = 1400 * MiB; /* of which the pool has not heard */
+	pairs(1024 * MiB, 1500);
+	assert_in_range(fake.held_high, 1, (1024 + 64) * MiB);
+	assert_in_range(fake.refused, 1, 2);
+	assert_int_equal(fake.natives, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_one_marker_serves_some, fresh),
+		cmocka_unit_test_setup(test_of_large_blocks_fewer, fresh),
+		cmocka_unit_test_setup(test_pairs_at_work_have_none_to_spare,
+				       fresh),
+		cmocka_unit_test_setup(test_none_to_spare_on_a_full_device,
+				       fresh),
 		cmocka_unit_test_setup(test_churn_gets_room, fresh),
 		cmocka_unit_test_setup(test_work_gets_none, fresh),
 		cmocka_unit_test_setup(test_quick_work_gets_none, fresh),
