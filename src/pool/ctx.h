@@ -24,13 +24,6 @@
 
 struct vs_pool;
 
-/* An event of one context, waiting in a marker or spare. */
-struct vs_event {
-	struct vs_event *next; /* fence.lock of the pool that uses it */
-	struct vs_ctx *ctx;
-	CUevent event;
-};
-
 struct vs_ctx {
 	UT_hash_handle hh;	/* table, by handle; table lock */
 	CUcontext handle;	/* constant */

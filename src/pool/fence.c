@@ -4,11 +4,11 @@
 #include <string.h>
 
 #include "base/log.h"
-#include "base/meta.h"
 #include "base/thread.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
 #include "pool/capture.h"
+#include "pool/event.h"
 
 enum { MAX_CONTEXTS = 256 };
 
@@ -47,44 +47,11 @@ static void break_fence(struct vs_fence *f, const char *call, CUresult r)
 		vs_real_error(r));
 }
 
-/* A spare event of the context, or a new one; f->lock held. */
-static struct vs_event *take_event(struct vs_fence *f, struct vs_ctx *ctx)
-{
-	struct vs_event **link, *e;
-
-	for (link = &f->spare; (e = *link); link = &e->next) {
-		if (e->ctx == ctx) {
-			*link = e->next;
-			return e;
-		}
-	}
-	e = vs_meta_alloc(sizeof(*e));
-	if (!e)
-		return NULL;
-	if (vs_vmm_event_create(ctx->handle, &e->event) != CUDA_SUCCESS) {
-		vs_meta_free(e, sizeof(*e));
-		return NULL;
-	}
-	e->ctx = ctx;
-	return e;
-}
-
-static void keep_events(struct vs_fence *f, struct vs_event *list)
-{
-	while (list) {
-		struct vs_event *next = list->next;
-
-		list->next = f->spare;
-		f->spare = list;
-		list = next;
-	}
-}
-
 /* One event in one context; f->lock held, captures shut out. */
 static bool record_in(struct vs_fence *f, struct vs_ctx *ctx,
 		      struct vs_event **list)
 {
-	struct vs_event *e = take_event(f, ctx);
+	struct vs_event *e = vs_event_take(&f->spare, ctx);
 	CUresult r;
 
 	if (!e)
@@ -96,7 +63,7 @@ static bool record_in(struct vs_fence *f, struct vs_ctx *ctx,
 		return true;
 	}
 	e->next = NULL;
-	keep_events(f, e);
+	vs_events_keep(&f->spare, e);
 	if (r == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
 	    r == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
 		vs_capture_unseen();
@@ -141,7 +108,7 @@ static bool record_marker(struct vs_fence *f)
 			is_good = order_behind(f, contexts, n, events);
 	}
 	if (!is_good) {
-		keep_events(f, events);
+		vs_events_keep(&f->spare, events);
 		return false;
 	}
 	vs_stat_add(f->stats, markers, 1);
@@ -165,7 +132,7 @@ static void thin_out(struct vs_fence *f)
 		if ((i - from) % 2 == 0 || i == end - 1 || m->is_kept)
 			f->ring[to++ % VS_MARKERS] = *m;
 		else
-			keep_events(f, m->events);
+			vs_events_keep(&f->spare, m->events);
 	}
 	f->tail = to;
 }
@@ -238,8 +205,8 @@ static bool marker_is_done(struct vs_fence *f, struct vs_marker *m)
 			return false;
 		}
 		m->events = e->next;
-		e->next = f->spare;
-		f->spare = e;
+		e->next = NULL;
+		vs_events_keep(&f->spare, e);
 	}
 	return true;
 }
@@ -253,31 +220,52 @@ static inline bool may_poll(struct vs_fence *f)
 	       !atomic_load_explicit(&f->is_broken, memory_order_relaxed);
 }
 
+/* How many of `n` markers are old enough to be complete; f->lock held. */
+static unsigned count_old(const struct vs_fence *f, unsigned n, uint64_t now)
+{
+	unsigned n_old = 0;
+
+	while (n_old < n &&
+	       now - f->ring[(f->head + n_old) % VS_MARKERS].recorded >= f->due)
+		n_old++;
+	return n_old;
+}
+
 /*
  * How many of the oldest markers are complete. What is complete covers what is
- * older, so the steps grow (to the next that is kept at most: it is not
- * covered), and shrink again before what is not. f->lock held.
+ * older, so the first one looked at is the newest that is due (the next that is
+ * kept at most: it is not covered). If it is complete the steps grow from
+ * there, else from the oldest, and shrink again before what is not. f->lock
+ * held.
  */
 static unsigned count_done(struct vs_fence *f)
 {
-	unsigned n = f->tail - f->head, n_done = 0, step = 1;
+	uint64_t now = vs_vmm_ticks();
+	unsigned n = f->tail - f->head, n_done = 0, next_step = 1;
+	unsigned step = count_old(f, n, now);
 
 	while (n_done < n) {
+		struct vs_marker *m;
 		unsigned i = n_done;
 
 		while (i + 1 < n && i + 1 < n_done + step &&
 		       !f->ring[(f->head + i) % VS_MARKERS].is_kept)
 			i++;
+		m = &f->ring[(f->head + i) % VS_MARKERS];
 		vs_stat_add(f->stats, polls, 1);
-		if (marker_is_done(f, &f->ring[(f->head + i) % VS_MARKERS])) {
+		if (marker_is_done(f, m)) {
 			n_done = i + 1;
-			step *= 2;
-		} else if (i == n_done) {
-			break;
-		} else {
-			n = i;
-			step = 1;
+			step = next_step;
+			next_step *= 2;
+			continue;
 		}
+		if (now - m->recorded >= f->due)
+			f->due = (now - m->recorded) / 8 * 9;
+		if (i == n_done)
+			break;
+		n = i;
+		step = 1;
+		next_step = 2;
 	}
 	return n_done;
 }
@@ -290,11 +278,11 @@ static bool poll_markers(struct vs_fence *f)
 	for (unsigned i = 0; i < n; i++) {
 		struct vs_marker *m = &f->ring[f->head % VS_MARKERS];
 
-		keep_events(f, m->events);
+		vs_events_keep(&f->spare, m->events);
 		if (i == n - 1) {
 			completed(f, m->epoch);
-			atomic_store_explicit(&f->lag,
-					      vs_vmm_ticks() - m->recorded,
+			f->due = vs_vmm_ticks() - m->recorded;
+			atomic_store_explicit(&f->lag, f->due,
 					      memory_order_relaxed);
 		}
 		f->head++;
@@ -404,7 +392,7 @@ static void drop_markers(struct vs_fence *f, uint64_t epoch)
 
 		if (m->epoch > epoch)
 			break;
-		keep_events(f, m->events);
+		vs_events_keep(&f->spare, m->events);
 		m->events = NULL;
 		f->head++;
 	}
@@ -556,28 +544,12 @@ bool vs_fence_welcome(struct vs_fence *f, struct vs_ctx *ctx)
 	return is_good;
 }
 
-/* Takes the events of `ctx` out of a list and destroys them. */
-static void drop_events(struct vs_event **link, struct vs_ctx *ctx)
-{
-	while (*link) {
-		struct vs_event *e = *link;
-
-		if (e->ctx != ctx) {
-			link = &e->next;
-			continue;
-		}
-		*link = e->next;
-		vs_vmm_event_destroy(e->event);
-		vs_meta_free(e, sizeof(*e));
-	}
-}
-
 void vs_fence_forget(struct vs_fence *f, struct vs_ctx *ctx)
 {
 	pthread_mutex_lock(&f->lock);
-	drop_events(&f->spare, ctx);
+	vs_events_drop(&f->spare, ctx);
 	for (unsigned i = f->head; i != f->tail; i++) {
-		drop_events(&f->ring[i % VS_MARKERS].events, ctx);
+		vs_events_drop(&f->ring[i % VS_MARKERS].events, ctx);
 	}
 	pthread_mutex_unlock(&f->lock);
 }

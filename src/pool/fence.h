@@ -32,6 +32,7 @@
 
 #include "base/stat.h"
 #include "pool/ctx.h"
+#include "pool/event.h"
 
 /*
  * Markers in flight.
@@ -67,7 +68,8 @@ struct vs_fence {
 	struct vs_marker ring[VS_MARKERS];
 	/* oldest, next free; tail - head in flight; written under lock */
 	_Atomic unsigned head, tail;
-	struct vs_event *spare;	  /* events to use again */
+	struct vs_event *spare; /* events to use again */
+	uint64_t due;		/* one so old is likely to be complete; ticks */
 	_Atomic uint64_t looked;  /* by vs_fence_glance(), last; ticks */
 	_Atomic uint64_t lag;	  /* the last: record to seen complete; ticks */
 	_Atomic uint64_t crowded; /* settles that met another at it; grows */

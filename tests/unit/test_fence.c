@@ -8,6 +8,7 @@
 
 enum { MANY = 64 };
 #define NEVER ((uint64_t)1 << 60)
+#define LAG ((uint64_t)6400000)
 
 static struct vs_fence *fence;
 
@@ -70,6 +71,40 @@ static void test_all_complete_ones_are_found(void **state)
 		assert_true(n == MANY || !vs_fence_is_complete(fence, next));
 		assert_in_range(polls() - before, 1, 40);
 	}
+}
+
+/* While the GPU is as far behind as it was: one that is, one that is not. */
+static void test_those_due_are_asked_first(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	record(LAG);
+	fake.now += LAG;
+	assert_true(vs_fence_poll(fence));
+	for (int i = 0; i < MANY; i++) {
+		record(LAG);
+		fake.now += LAG / MANY;
+	}
+	fake.now += LAG / 4;
+	before = polls();
+	assert_true(vs_fence_poll(fence));
+	assert_int_equal(polls() - before, 2);
+}
+
+/* One look a turn, while the oldest is long overdue. */
+static void test_a_wait_asks_for_the_oldest(void **state)
+{
+	uint64_t before = polls();
+
+	(void)state;
+	for (int i = 0; i < MANY; i++)
+		record(NEVER);
+	for (int i = 0; i < 1000; i++) {
+		fake.now += 1000;
+		assert_false(vs_fence_poll(fence));
+	}
+	assert_in_range(polls() - before, 1000, 1100);
 }
 
 static void test_a_kept_one_is_not_passed_over(void **state)
@@ -141,6 +176,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_few_are_asked, fresh),
 		cmocka_unit_test_setup(test_all_complete_ones_are_found, fresh),
+		cmocka_unit_test_setup(test_those_due_are_asked_first, fresh),
+		cmocka_unit_test_setup(test_a_wait_asks_for_the_oldest, fresh),
 		cmocka_unit_test_setup(test_a_kept_one_is_not_passed_over,
 				       fresh),
 		cmocka_unit_test_setup(test_settled_by_one, fresh),

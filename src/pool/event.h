@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * event: the driver's events that markers are made of (pool/fence). Each
+ * belongs to one context and is used again and again, since making one takes as
+ * long as recording it.
+ *
+ * Owned by the fence; its lock guards the lists, for all of this.
+ */
+#ifndef VS_POOL_EVENT_H
+#define VS_POOL_EVENT_H
+
+#include <cuda.h>
+
+struct vs_ctx;
+
+struct vs_event {
+	struct vs_event *next; /* of a marker, or spare */
+	struct vs_ctx *ctx;
+	CUevent event;
+};
+
+/* A spare event of the context, or a new one; NULL if it cannot be made. */
+struct vs_event *vs_event_take(struct vs_event **spare, struct vs_ctx *ctx);
+/* All of a list are spare from now on. */
+void vs_events_keep(struct vs_event **spare, struct vs_event *list);
+/* Takes the events of a context out of a list and destroys them. */
+void vs_events_drop(struct vs_event **link, struct vs_ctx *ctx);
+
+#endif
