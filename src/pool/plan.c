@@ -25,6 +25,7 @@ enum {
 	BASES_TRIED = 256, /* idle ranges looked at to extend */
 	SLACK = 44, /* held beyond the high-water mark of live bytes; 1/1000 */
 	USUAL_TIMES = 4, /* a larger request gets several chunks */
+	FAST_TIMES = 4,	 /* chunks of a program that churns are larger */
 };
 /* More handles or fewer cost more than the driver's own 16 and 64 GiB. */
 #define HUGE_CHUNK ((uint64_t)8 << 30)
@@ -65,6 +66,9 @@ static uint64_t usual_size(struct vs_pool *pool, enum vs_heap_kind kind)
 
 	if (pool->chunk_size)
 		return pool->chunk_size;
+	/* it holds more than it needs, for speed alone */
+	if (pool->turnover.is_fast)
+		share *= FAST_TIMES;
 	while (size * 2 <= share && size < chunk_rule[kind].most)
 		size *= 2;
 	return size;

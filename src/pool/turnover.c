@@ -13,7 +13,9 @@
  * makes 4,000 allocations a second (H200, PyTorch), and the loop 200,000.
  */
 #define FAST_PER_S 500
-#define FAST_NS ((uint64_t)8000) /* at most, between two of a thread */
+/* Between two of a thread, at most; and while it goes on so. */
+#define FAST_NS ((uint64_t)8000)
+#define STILL_FAST_NS ((uint64_t)12000)
 /* The extra at most: a part of the device that no neighbour feels, and ... */
 #define DEVICE_SHARE 64
 /* ... so many times what was live at most, or so much if that is more. */
@@ -48,6 +50,7 @@ static void look(struct vs_pool *pool, struct vs_turnover *t)
 			  vs_stat_get(&pool->stats, vmm_ns);
 	uint64_t high = vs_stat_get(&pool->stats, live_high);
 	uint64_t elapsed = now - t->began, paused = waited - t->waited;
+	uint64_t most_ns = t->is_fast ? STILL_FAST_NS : FAST_NS;
 
 	if (elapsed < WINDOW_NS)
 		return;
@@ -61,7 +64,7 @@ static void look(struct vs_pool *pool, struct vs_turnover *t)
 	times = vs_range_allocs(pool);
 	t->is_fast = (handed - t->handed_before) / FAST_PER_S >
 			     high / 1000 * (busy / 1000) / 1000 &&
-		     (times - t->times_before) * FAST_NS > busy;
+		     (times - t->times_before) * most_ns > busy;
 	t->began = now;
 	t->waited = waited;
 	t->handed_before = handed;

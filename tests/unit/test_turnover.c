@@ -12,6 +12,8 @@
 
 enum { LIVE = 64, WARM = 4000, ROUNDS = 20000 };
 
+/* Of the first half, if it has one of its own. */
+static uint64_t first_pace_ns;
 /* Threads that wait at once, and what each waits a round, as it were. */
 static unsigned n_threads;
 static uint64_t wait_ns;
@@ -21,6 +23,7 @@ static int fresh(void **state)
 	(void)state;
 	fresh_driver((uint64_t)139 << 30);
 	fake.lag_ns = 150000;
+	first_pace_ns = 0;
 	n_threads = 0;
 	wait_ns = 0;
 	return 0;
@@ -62,7 +65,8 @@ static uint64_t churn(uint64_t pace_ns)
 		if (*at)
 			assert_int_equal(vs_pool_free(*at), CUDA_SUCCESS);
 		assert_int_equal(vs_pool_alloc(size, at), CUDA_SUCCESS);
-		fake.now += pace_ns;
+		fake.now += i < ROUNDS / 2 && first_pace_ns ? first_pace_ns
+							    : pace_ns;
 		pretend_to_wait();
 	}
 	return waits() - before;
@@ -99,6 +103,18 @@ static void test_quick_work_gets_none(void **state)
 	(void)state;
 	churn(10000);
 	expect_frugal();
+}
+
+/* A loop a little slower than it was goes on; work has begun else. */
+static void test_churn_may_slow_down(void **state)
+{
+	(void)state;
+	first_pace_ns = 1500;
+	churn(10000);
+	assert_int_not_equal(vs_turnover_extra(vs_pool_by_index(0)), 0);
+	first_pace_ns = 0;
+	churn(13000);
+	assert_int_equal(vs_turnover_extra(vs_pool_by_index(0)), 0);
 }
 
 /*
@@ -182,6 +198,7 @@ int main(void)
 		cmocka_unit_test_setup(test_churn_gets_room, fresh),
 		cmocka_unit_test_setup(test_work_gets_none, fresh),
 		cmocka_unit_test_setup(test_quick_work_gets_none, fresh),
+		cmocka_unit_test_setup(test_churn_may_slow_down, fresh),
 		cmocka_unit_test_setup(test_waits_of_threads_add_up, fresh),
 	};
 
