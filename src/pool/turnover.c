@@ -16,7 +16,9 @@
 /* Between two of a thread, at most; and while it goes on so. */
 #define FAST_NS ((uint64_t)8000)
 #define STILL_FAST_NS ((uint64_t)12000)
-/* The extra at most: a part of the device that no neighbour feels, and ... */
+/* The extra: so many times what is pending; of a new program, once. */
+#define TIMES_PENDING 3
+/* At most a part of the device that no neighbour feels, and ... */
 #define DEVICE_SHARE 64
 /* ... so many times what was live at most, or so much if that is more. */
 #define TIMES_LIVE 3
@@ -52,6 +54,11 @@ static void look(struct vs_pool *pool, struct vs_turnover *t)
 	uint64_t elapsed = now - t->began, paused = waited - t->waited;
 	uint64_t most_ns = t->is_fast ? STILL_FAST_NS : FAST_NS;
 
+	if (t->began == 0) {
+		t->began = now;
+		t->is_new = true;
+		return;
+	}
 	if (elapsed < WINDOW_NS)
 		return;
 	elapsed *= vs_fence_waiters(&pool->fence);
@@ -60,6 +67,7 @@ static void look(struct vs_pool *pool, struct vs_turnover *t)
 	busy = elapsed - paused;
 	if (busy < WINDOW_NS)
 		return;
+	t->is_new = false;
 	handed = all_handed(pool);
 	times = vs_range_allocs(pool);
 	t->is_fast = (handed - t->handed_before) / FAST_PER_S >
@@ -72,24 +80,36 @@ static void look(struct vs_pool *pool, struct vs_turnover *t)
 	vs_fence_forget_waiters(&pool->fence);
 }
 
+/* The most for a program that is fast; for one that may yet turn out to be. */
+static uint64_t most_extra(struct vs_pool *pool, const struct vs_turnover *t)
+{
+	uint64_t unfelt = pool->dev.total / DEVICE_SHARE;
+	uint64_t high = vs_stat_get(&pool->stats, live_high);
+	uint64_t most = SMALL_LIVE;
+
+	if (t->is_fast && high * TIMES_LIVE > most)
+		most = high * TIMES_LIVE;
+	else if (!t->is_fast && high > unfelt)
+		most = 0;
+	return most < unfelt ? most : unfelt;
+}
+
 uint64_t vs_turnover_extra(struct vs_pool *pool)
 {
 	struct vs_turnover *t = &pool->turnover;
-	uint64_t most = vs_stat_get(&pool->stats, live_high) * TIMES_LIVE;
-	uint64_t extra =
-		TIMES_LIVE * (pool->pending_bytes + vs_range_slack(pool));
+	uint64_t extra = pool->pending_bytes + vs_range_slack(pool), most;
 
 	look(pool, t);
 	if (!t->is_fast) {
 		t->spare = 0;
-		return 0;
+		if (!t->is_new)
+			return 0;
+	} else {
+		extra *= TIMES_PENDING;
 	}
 	if (extra < t->spare)
 		extra = t->spare;
-	if (most < SMALL_LIVE)
-		most = SMALL_LIVE;
-	if (most > pool->dev.total / DEVICE_SHARE)
-		most = pool->dev.total / DEVICE_SHARE;
+	most = most_extra(pool, t);
 	return extra < most ? extra : most;
 }
 

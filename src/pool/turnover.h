@@ -10,6 +10,11 @@
  * allocates all it ever had live hundreds of times a second, is held back by
  * that work: for it memory is no better spent than anybody's.
  *
+ * In its first 5 ms a program that has little live yet has some benefit of the
+ * doubt: if it churns, chunks moved for want of memory then would lie at several
+ * addresses, each of which has to be kept in step with the others from there
+ * on: half of the instructions of its large blocks.
+ *
  * Part of struct vs_pool and guarded by its lock.
  */
 #ifndef VS_POOL_TURNOVER_H
@@ -29,6 +34,7 @@ struct vs_turnover {
 	uint64_t times_settled; /* allocations before the last vs_mark_settle */
 	int thick;		/* how many came thick, so far; or of a pause */
 	bool is_fast;		/* in the last whole window */
+	bool is_new;		/* there was none yet */
 	bool is_spare_due;	/* see vs_turnover_wants_spare() */
 };
 

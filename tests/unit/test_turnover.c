@@ -36,6 +36,13 @@ static uint64_t waits(void)
 	return vs_pool_stats(0, &device)->waits;
 }
 
+static uint64_t moves(void)
+{
+	CUdevice device;
+
+	return vs_pool_stats(0, &device)->chunks_moved;
+}
+
 static void pretend_to_wait(void)
 {
 	struct vs_pool *pool = vs_pool_by_index(0);
@@ -77,6 +84,8 @@ static void test_churn_gets_room(void **state)
 	(void)state;
 	/* 64 blocks in 96 us; 100 are pending */
 	assert_in_range(churn(1500), 0, ROUNDS / 20);
+	/* nor did it move many in the milliseconds before that was known */
+	assert_in_range(moves(), 0, 50);
 	/* bounded: live, three times that, and what is held in any case */
 	assert_in_range(fake.held_high, 1, 4 * LIVE * 16 * MiB);
 }
