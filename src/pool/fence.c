@@ -129,11 +129,14 @@ static bool record_marker(struct vs_fence *f)
 	struct vs_ctx *contexts[MAX_CONTEXTS];
 	struct vs_event *events = NULL;
 	uint64_t epoch = atomic_load_explicit(&f->epoch, memory_order_relaxed);
-	int n = vs_ctx_list(atomic_load(f->reach), contexts, MAX_CONTEXTS);
-	bool is_good = n <= MAX_CONTEXTS;
+	bool is_good;
+	int n;
 
 	atomic_store_explicit(&f->epoch, epoch + 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
+	/* now: a context whose work came before a free of this tag is in it */
+	n = vs_ctx_list(atomic_load(f->reach), contexts, MAX_CONTEXTS);
+	is_good = n <= MAX_CONTEXTS;
 	if (f->has_context_events) {
 		for (int i = 0; is_good && i < n; i++)
 			is_good = record_in(f, contexts[i], &events);
