@@ -127,7 +127,7 @@ static inline uint64_t end_life(struct vs_slab *slab, CUdeviceptr p,
 	uint64_t word;
 
 	if (i >= slab->n_objects ||
-	    slab->base + i * vs_class_size(slab->class) != p)
+	    vs_slab_base(slab) + i * vs_class_size(slab->class) != p)
 		return 0;
 	*index_out = i;
 	word = atomic_load_explicit(&slab->words[i], memory_order_relaxed);
