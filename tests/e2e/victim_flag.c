@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_flag: frees memory, starts a kernel that runs until the host raises a
- * flag, and allocates meanwhile. The simulated driver has the memory back by
- * then and waits for nothing. So it is beside an open capture. Not for a GPU:
- * under the shim this ended well on an H200 (580.159.04), without it the driver
- * hung in one of the steps, and so did other processes until it was killed.
+ * victim_flag [cycle]: frees memory, starts a kernel that runs until the host
+ * raises a flag, and allocates meanwhile. The simulated driver has the memory
+ * back by then and waits for nothing. So it is beside an open capture. Not for
+ * a GPU: under the shim this ended well on an H200 (580.159.04), without it the
+ * driver hung in one of the steps, and so did other processes until it was
+ * killed.
  */
 #include "victim_link.h"
 
@@ -53,8 +54,36 @@ static void run(CUfunction kernel, CUstream stream, int n_parts,
 	}
 }
 
-int main(void)
+/* Beside a capture: a block again and again, each in use when it is freed. */
+static void cycle(CUfunction kernel, CUstream stream, CUstream captured,
+		  int n_times)
 {
+	const size_t size = 20 * MiB;
+	CUdeviceptr p, at = 0;
+	CUgraph graph;
+	void *arguments[] = {&at};
+
+	TRY(cuMemHostGetDevicePointer(&at, (void *)flag, 0));
+	TRY(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+	for (int i = 0; i < n_times; i++) {
+		p = victim_alloc(size);
+		TRY(cuMemsetD8Async(p, 1, size, stream));
+		victim_free(p);
+	}
+	*flag = 0;
+	victim_launch(kernel, stream, arguments);
+	p = victim_alloc(size);
+	*flag = 1;
+	TRY(cuStreamSynchronize(stream));
+	TRY(cuStreamEndCapture(captured, &graph));
+	TRY(cuGraphDestroy(graph));
+	victim_free(p);
+	printf("%d times, captured\n", n_times);
+}
+
+int main(int argc, char **argv)
+{
+	bool is_cycle = argc > 1 && !strcmp(argv[1], "cycle");
 	CUfunction kernel;
 	CUstream stream, captured;
 	void *host;
@@ -65,12 +94,15 @@ int main(void)
 	kernel = victim_kernel("vs_spin_flag");
 	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	TRY(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
-	run(kernel, stream, 1, NULL);
-	run(kernel, stream, 60, NULL);
-	run(kernel, stream, MOST_PARTS, NULL);
-	run(kernel, stream, 1, captured);
-	run(kernel, stream, 60, captured);
-	run(kernel, stream, MOST_PARTS, captured);
+	for (int i = 20; is_cycle && i > 0; i -= 3)
+		cycle(kernel, stream, captured, i);
+	for (int i = 0; !is_cycle && i < 2; i++) {
+		CUstream beside = i == 0 ? NULL : captured;
+
+		run(kernel, stream, 1, beside);
+		run(kernel, stream, 60, beside);
+		run(kernel, stream, MOST_PARTS, beside);
+	}
 	TRY(cuStreamDestroy(captured));
 	TRY(cuStreamDestroy(stream));
 	TRY(cuMemFreeHost(host));
