@@ -428,8 +428,12 @@ static bool wait_for_contexts(struct vs_fence *f)
 	if (n > MAX_CONTEXTS)
 		is_good = false;
 	for (int i = 0; is_good && i < n; i++) {
-		CUresult r = vs_vmm_ctx_wait(contexts[i]->handle);
+		CUresult r;
 
+		if (!vs_ctx_use(contexts[i]))
+			continue;
+		r = vs_vmm_ctx_wait(contexts[i]->handle);
+		vs_ctx_unuse(contexts[i]);
 		if (r != CUDA_SUCCESS) {
 			break_fence(f, "cuCtxSynchronize", r);
 			is_good = false;
@@ -519,7 +523,13 @@ static bool wait_behind_barrier(struct vs_fence *f)
 		return false;
 	vs_stat_add(f->stats, waits, 1);
 	for (int i = 0; i < n; i++) {
-		if (!vs_capture_barrier(contexts[i]))
+		bool is_done;
+
+		if (!vs_ctx_use(contexts[i]))
+			continue;
+		is_done = vs_capture_barrier(contexts[i]);
+		vs_ctx_unuse(contexts[i]);
+		if (!is_done)
 			return false;
 	}
 	pthread_mutex_lock(&f->lock);
@@ -544,18 +554,20 @@ bool vs_fence_barrier(struct vs_fence *f)
 
 bool vs_fence_welcome(struct vs_fence *f, struct vs_ctx *ctx)
 {
-	bool is_good = true;
+	bool is_good;
 
-	if (!f->is_ordered)
+	if (!f->is_ordered || !vs_ctx_use(ctx))
 		return true;
-	if (!vs_capture_shut_out())
-		return false;
-	pthread_mutex_lock(&f->lock);
-	for (unsigned i = f->head; is_good && i != f->tail; i++)
-		is_good = order_behind(f, &ctx, 1,
-				       f->ring[i % VS_MARKERS].events);
-	pthread_mutex_unlock(&f->lock);
-	vs_capture_let_in();
+	is_good = vs_capture_shut_out();
+	if (is_good) {
+		pthread_mutex_lock(&f->lock);
+		for (unsigned i = f->head; is_good && i != f->tail; i++)
+			is_good = order_behind(f, &ctx, 1,
+					       f->ring[i % VS_MARKERS].events);
+		pthread_mutex_unlock(&f->lock);
+		vs_capture_let_in();
+	}
+	vs_ctx_unuse(ctx);
 	return is_good;
 }
 

@@ -130,11 +130,11 @@ static bool is_pressed(struct vs_pool *pool)
 	pthread_mutex_lock(&pool->lock);
 	held = pool->chunks.held;
 	pthread_mutex_unlock(&pool->lock);
-	/* the lock keeps the context from dying under the call */
-	pthread_mutex_lock(&pool->grow);
-	is_known = vs_ctx_list((uint64_t)1 << pool->dev.device, any, 1) > 0 &&
-		   vs_vmm_unused(any[0]->handle, &unused) == CUDA_SUCCESS;
-	pthread_mutex_unlock(&pool->grow);
+	if (vs_ctx_list((uint64_t)1 << pool->dev.device, any, 1) == 0 ||
+	    !vs_ctx_use(any[0]))
+		return false;
+	is_known = vs_vmm_unused(any[0]->handle, &unused) == CUDA_SUCCESS;
+	vs_ctx_unuse(any[0]);
 	return is_known && unused < total / 20 &&
 	       unused + held < total - total / 8;
 }
@@ -333,13 +333,7 @@ void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
 	vs_ctx_bury(ctx);
 	vs_capture_ctx_dying(ctx->handle);
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
-		/* a barrier may be using it */
-		pthread_mutex_lock(&pool->fence.barrier);
-		pthread_mutex_unlock(&pool->fence.barrier);
 		if (ctx->device == pool->dev.device) {
-			/* is_pressed() may be using it */
-			pthread_mutex_lock(&pool->grow);
-			pthread_mutex_unlock(&pool->grow);
 			vs_tcache_flush(pool, ctx);
 			vs_range_drop_ctx(pool, ctx);
 		}
