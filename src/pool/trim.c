@@ -156,6 +156,7 @@ static void look_at_pending(struct vs_pool *pool)
 static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 {
 	uint64_t allocs, idle, asked, given, blocks;
+	bool is_quiet;
 
 	look_at_pending(pool);
 	pthread_mutex_lock(&pool->lock);
@@ -169,12 +170,13 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 		pool->n_quiet_looks = 0;
 	}
 	vs_range_harvest(pool);
-	pthread_mutex_unlock(&pool->lock);
 	/* a few looks: the first marks, a later one finds it complete */
-	if (now - pool->quiet_since >= age &&
-	    (pool->n_quiet_looks < 4 ||
-	     vs_stat_get(&pool->stats, pending) > 0)) {
-		pool->n_quiet_looks++;
+	is_quiet = now - pool->quiet_since >= age &&
+		   (pool->n_quiet_looks < 4 ||
+		    vs_stat_get(&pool->stats, pending) > 0);
+	pool->n_quiet_looks += is_quiet;
+	pthread_mutex_unlock(&pool->lock);
+	if (is_quiet) {
 		vs_fence_record(&pool->fence);
 		collect(pool);
 	}
