@@ -543,7 +543,8 @@ bool vs_fence_barrier(struct vs_fence *f)
 	uint64_t tag = atomic_load(&f->epoch);
 	bool is_good;
 
-	if (vs_capture_count() == 0 || atomic_load(&f->is_broken))
+	if (atomic_load(&f->is_broken) ||
+	    (f->has_context_events && vs_capture_count() == 0))
 		return false;
 	pthread_mutex_lock(&f->barrier);
 	/* another thread's may have served for this one */

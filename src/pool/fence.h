@@ -184,8 +184,11 @@ bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns);
 
 /*
  * While a capture is open, where no marker can be recorded: waits for all work
- * as the driver's own cuMemFree does. For need only. False if a capture is not
- * what stands in the way, or a context has no means for it.
+ * as the driver's own cuMemFree does. For need only. Without context events
+ * also when there is no capture yet: one that is about to begin waits for a
+ * thread that waits for all contexts, and keeps others from doing so, too.
+ * False if a capture is not what stands in the way, or a context has no means
+ * for it.
  */
 bool vs_fence_barrier(struct vs_fence *f);
 
