@@ -113,14 +113,21 @@ static struct primary {
 } primaries[VS_MAX_DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the above */
 
+/* A callback that the driver makes into the program may retain, too. */
+#ifdef PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP
+#define TURN PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP
+#else
+#define TURN PTHREAD_MUTEX_INITIALIZER
+#endif
+
 /*
  * Held over each retain and release of a device's primary context, the driver's
  * call and its count, so that no thread retains, and allocates under, what
  * another is about to release as the last. Before all other locks, and over a
  * wait for the GPU, as a retain waits for the driver's end of a context, too.
  */
-static pthread_mutex_t turns[VS_MAX_DEVICES] = {
-	[0 ... VS_MAX_DEVICES - 1] = PTHREAD_MUTEX_INITIALIZER};
+static pthread_mutex_t turns[VS_MAX_DEVICES] = {[0 ... VS_MAX_DEVICES - 1] =
+							TURN};
 
 /* Attaches not yet undone: as many detaches destroy nothing. */
 static _Atomic unsigned n_attached;
