@@ -423,6 +423,7 @@ static bool wait_for_contexts(struct vs_fence *f)
 
 	if (!vs_capture_shut_out())
 		return false;
+	vs_stat_add(f->stats, waits, 1);
 	epoch = vs_fence_turn(f);
 	n = vs_ctx_list(atomic_load(f->reach), contexts, MAX_CONTEXTS);
 	if (n > MAX_CONTEXTS)
@@ -482,7 +483,8 @@ bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns)
 	if (epoch == 0 || (epoch <= atomic_load(&f->slow) &&
 			   patience_ns <= atomic_load(&f->slow_patience)))
 		return vs_fence_poll(f);
-	vs_stat_add(f->stats, waits, 1);
+	if (f->has_context_events) /* the others count by themselves */
+		vs_stat_add(f->stats, waits, 1);
 	waiting = atomic_fetch_add(&f->waiting, 1) + 1;
 	/* two that come at once may note the smaller number: no matter */
 	if (waiting >
@@ -491,8 +493,8 @@ bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns)
 				      memory_order_relaxed);
 	if (f->has_context_events)
 		is_good = wait_for_oldest(f, epoch, began, patience_ns);
-	else
-		is_good = wait_for_contexts(f);
+	else /* a begin must not wait for what may wait for its thread */
+		is_good = vs_fence_barrier(f) || wait_for_contexts(f);
 	vs_stat_add(f->stats, wait_ns, vs_vmm_clock() - began);
 	atomic_fetch_sub(&f->waiting, 1);
 	return is_good;
@@ -533,6 +535,8 @@ static bool wait_behind_barrier(struct vs_fence *f)
 			return false;
 	}
 	pthread_mutex_lock(&f->lock);
+	if (!f->has_context_events)
+		drop_markers(f, epoch);
 	completed(f, epoch);
 	pthread_mutex_unlock(&f->lock);
 	return true;
