@@ -113,6 +113,22 @@ static struct primary {
 } primaries[VS_MAX_DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the above */
 
+/* A callback that the driver makes into the program may retain, too. */
+#ifdef PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP
+#define TURN PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP
+#else
+#define TURN PTHREAD_MUTEX_INITIALIZER
+#endif
+
+/*
+ * Held over each retain and release of a device's primary context, the driver's
+ * call and its count, so that no thread retains, and allocates under, what
+ * another is about to release as the last. Before all other locks, and over a
+ * wait for the GPU, as a retain waits for the driver's end of a context, too.
+ */
+static pthread_mutex_t turns[VS_MAX_DEVICES] = {[0 ... VS_MAX_DEVICES - 1] =
+							TURN};
+
 /* Attaches not yet undone: as many detaches destroy nothing. */
 static _Atomic unsigned n_attached;
 
@@ -142,6 +158,23 @@ static bool is_countable(CUdevice device)
 	return device >= 0 && device < VS_MAX_DEVICES;
 }
 
+/* Takes the turn of a device, or none; see `turns`. */
+static pthread_mutex_t *begin_turn(bool is_open, CUdevice device)
+{
+	pthread_mutex_t *turn =
+		is_open && is_countable(device) ? &turns[device] : NULL;
+
+	if (turn)
+		pthread_mutex_lock(turn);
+	return turn;
+}
+
+static void end_turn(pthread_mutex_t *turn)
+{
+	if (turn)
+		pthread_mutex_unlock(turn);
+}
+
 /* `was_active`: before this retain. */
 static void retained(CUcontext ctx, CUdevice device, bool was_active)
 {
@@ -161,6 +194,7 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *out,
 {
 	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxRetain) &&
 		       is_countable(device);
+	pthread_mutex_t *turn = begin_turn(is_open, device);
 	bool was_active = is_open && is_active(device);
 	CUresult result = vs_real.cuDevicePrimaryCtxRetain(out, device);
 
@@ -168,6 +202,7 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *out,
 		result = vs_real.cuDevicePrimaryCtxRetain(out, device);
 	if (result == CUDA_SUCCESS && is_open)
 		retained(*out, device, was_active);
+	end_turn(turn);
 	return vs_seen(result);
 }
 
@@ -239,11 +274,13 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device)
 {
 	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxRelease) &&
 		       is_countable(device);
+	pthread_mutex_t *turn = begin_turn(is_open, device);
 	bool is_told = is_open && before_release(device);
 	CUresult result = vs_seen(vs_real.cuDevicePrimaryCtxRelease(device));
 
 	if (result == CUDA_SUCCESS && is_open)
 		released(device, is_told);
+	end_turn(turn);
 	return result;
 }
 
@@ -251,26 +288,40 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
 	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxRelease_v2) &&
 		       is_countable(device);
+	pthread_mutex_t *turn = begin_turn(is_open, device);
 	bool is_told = is_open && before_release(device);
 	CUresult result = vs_seen(vs_real.cuDevicePrimaryCtxRelease_v2(device));
 
 	if (result == CUDA_SUCCESS && is_open)
 		released(device, is_told);
+	end_turn(turn);
 	return result;
 }
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice device)
 {
-	if (vs_enter(VS_API_cuDevicePrimaryCtxReset))
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxReset);
+	pthread_mutex_t *turn = begin_turn(is_open, device);
+	CUresult result;
+
+	if (is_open)
 		dying(NULL, device);
-	return vs_seen(vs_real.cuDevicePrimaryCtxReset(device));
+	result = vs_seen(vs_real.cuDevicePrimaryCtxReset(device));
+	end_turn(turn);
+	return result;
 }
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
-	if (vs_enter(VS_API_cuDevicePrimaryCtxReset_v2))
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxReset_v2);
+	pthread_mutex_t *turn = begin_turn(is_open, device);
+	CUresult result;
+
+	if (is_open)
 		dying(NULL, device);
-	return vs_seen(vs_real.cuDevicePrimaryCtxReset_v2(device));
+	result = vs_seen(vs_real.cuDevicePrimaryCtxReset_v2(device));
+	end_turn(turn);
+	return result;
 }
 
 static void green_created(CUgreenCtx handle, CUdevice device, bool was_active)
@@ -303,6 +354,7 @@ VS_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *out,
 {
 	bool is_open =
 		vs_enter(VS_API_cuGreenCtxCreate) && is_countable(device);
+	pthread_mutex_t *turn = begin_turn(is_open, device);
 	bool was_active = is_open && is_active(device);
 	CUresult result =
 		vs_real.cuGreenCtxCreate(out, resources, device, flags);
@@ -312,6 +364,7 @@ VS_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *out,
 			vs_real.cuGreenCtxCreate(out, resources, device, flags);
 	if (result == CUDA_SUCCESS && is_open)
 		green_created(*out, device, was_active);
+	end_turn(turn);
 	return vs_seen(result);
 }
 
@@ -356,15 +409,18 @@ VS_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx handle)
 {
 	bool is_open = vs_enter(VS_API_cuGreenCtxDestroy), is_told;
 	struct green *g = is_open ? take_green(handle) : NULL;
+	pthread_mutex_t *turn;
 	CUresult result;
 
 	if (!g)
 		return vs_seen(vs_real.cuGreenCtxDestroy(handle));
+	turn = begin_turn(true, g->device);
 	vs_pool_green_dying(g->converted, g->device);
 	is_told = before_release(g->device);
 	result = vs_seen(vs_real.cuGreenCtxDestroy(handle));
 	if (result == CUDA_SUCCESS)
 		released(g->device, is_told);
+	end_turn(turn);
 	vs_meta_free(g, sizeof(*g));
 	return result;
 }

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "driver/real.h"
+#include "driver/vmm.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct vs_ctx *table; /* uthash; lock */
@@ -178,6 +179,23 @@ void vs_ctx_bury(struct vs_ctx *ctx)
 	}
 	pthread_mutex_unlock(&lock);
 	free_aliases(taken);
+	for (unsigned round = 0; atomic_load(&ctx->users) > 0; round++)
+		vs_vmm_pause(round);
+}
+
+bool vs_ctx_use(struct vs_ctx *ctx)
+{
+	/* first, so that one of the two sees the other (vs_ctx_bury) */
+	atomic_fetch_add(&ctx->users, 1);
+	if (!atomic_load(&ctx->is_dead))
+		return true;
+	vs_ctx_unuse(ctx);
+	return false;
+}
+
+void vs_ctx_unuse(struct vs_ctx *ctx)
+{
+	atomic_fetch_sub(&ctx->users, 1);
 }
 
 int vs_ctx_list(uint64_t devices, struct vs_ctx **list, int max)

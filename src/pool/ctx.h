@@ -31,6 +31,7 @@ struct vs_ctx {
 	struct vs_ctx *next;	/* all live contexts; table lock */
 	struct vs_slabs *slabs; /* pool/slab owns it; lock of the pool */
 	_Atomic bool is_dead;	/* destroyed or reset */
+	_Atomic unsigned users; /* see vs_ctx_use() */
 	_Atomic bool is_broken; /* a kernel faulted: the driver words errors */
 	_Atomic(CUdeviceptr)
 		barrier; /* pool/capture's, of the driver; 0: none */
@@ -45,7 +46,17 @@ struct vs_ctx *vs_ctx_get(CUcontext handle);
 struct vs_ctx *vs_ctx_born(CUcontext handle, CUdevice device);
 /* Known live context of this handle; NULL if never seen. */
 struct vs_ctx *vs_ctx_peek(CUcontext handle);
-/* Takes the context out of the table and marks it dead. */
+/*
+ * A context that was listed may be destroyed by another thread at any time. It
+ * stays until vs_ctx_unuse; false: it is dead, and all its work is done. Not to
+ * be held over a wait but for its own work.
+ */
+bool vs_ctx_use(struct vs_ctx *ctx);
+void vs_ctx_unuse(struct vs_ctx *ctx);
+/*
+ * Takes the context out of the table and marks it dead; returns when nobody
+ * uses it any more.
+ */
 void vs_ctx_bury(struct vs_ctx *ctx);
 
 /*

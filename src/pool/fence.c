@@ -96,11 +96,14 @@ static bool record_marker(struct vs_fence *f)
 	struct vs_ctx *contexts[MAX_CONTEXTS];
 	struct vs_event *events = NULL;
 	uint64_t epoch = atomic_load_explicit(&f->epoch, memory_order_relaxed);
-	int n = vs_ctx_list(atomic_load(f->reach), contexts, MAX_CONTEXTS);
-	bool is_good = n <= MAX_CONTEXTS;
+	bool is_good;
+	int n;
 
 	atomic_store_explicit(&f->epoch, epoch + 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
+	/* now: a context whose work came before a free of this tag is in it */
+	n = vs_ctx_list(atomic_load(f->reach), contexts, MAX_CONTEXTS);
+	is_good = n <= MAX_CONTEXTS;
 	if (f->has_context_events) {
 		for (int i = 0; is_good && i < n; i++)
 			is_good = record_in(f, contexts[i], &events);
@@ -408,13 +411,18 @@ static bool wait_for_contexts(struct vs_fence *f)
 
 	if (!vs_capture_shut_out())
 		return false;
+	vs_stat_add(f->stats, waits, 1);
 	epoch = vs_fence_turn(f);
 	n = vs_ctx_list(atomic_load(f->reach), contexts, MAX_CONTEXTS);
 	if (n > MAX_CONTEXTS)
 		is_good = false;
 	for (int i = 0; is_good && i < n; i++) {
-		CUresult r = vs_vmm_ctx_wait(contexts[i]->handle);
+		CUresult r;
 
+		if (!vs_ctx_use(contexts[i]))
+			continue;
+		r = vs_vmm_ctx_wait(contexts[i]->handle);
+		vs_ctx_unuse(contexts[i]);
 		if (r != CUDA_SUCCESS) {
 			break_fence(f, "cuCtxSynchronize", r);
 			is_good = false;
@@ -463,7 +471,8 @@ bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns)
 	if (epoch == 0 || (epoch <= atomic_load(&f->slow) &&
 			   patience_ns <= atomic_load(&f->slow_patience)))
 		return vs_fence_poll(f);
-	vs_stat_add(f->stats, waits, 1);
+	if (f->has_context_events) /* the others count by themselves */
+		vs_stat_add(f->stats, waits, 1);
 	waiting = atomic_fetch_add(&f->waiting, 1) + 1;
 	/* two that come at once may note the smaller number: no matter */
 	if (waiting >
@@ -472,8 +481,8 @@ bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns)
 				      memory_order_relaxed);
 	if (f->has_context_events)
 		is_good = wait_for_oldest(f, epoch, began, patience_ns);
-	else
-		is_good = wait_for_contexts(f);
+	else /* a begin must not wait for what may wait for its thread */
+		is_good = vs_fence_barrier(f) || wait_for_contexts(f);
 	vs_stat_add(f->stats, wait_ns, vs_vmm_clock() - began);
 	atomic_fetch_sub(&f->waiting, 1);
 	return is_good;
@@ -504,10 +513,18 @@ static bool wait_behind_barrier(struct vs_fence *f)
 		return false;
 	vs_stat_add(f->stats, waits, 1);
 	for (int i = 0; i < n; i++) {
-		if (!vs_capture_barrier(contexts[i]))
+		bool is_done;
+
+		if (!vs_ctx_use(contexts[i]))
+			continue;
+		is_done = vs_capture_barrier(contexts[i]);
+		vs_ctx_unuse(contexts[i]);
+		if (!is_done)
 			return false;
 	}
 	pthread_mutex_lock(&f->lock);
+	if (!f->has_context_events)
+		drop_markers(f, epoch);
 	completed(f, epoch);
 	pthread_mutex_unlock(&f->lock);
 	return true;
@@ -518,7 +535,8 @@ bool vs_fence_barrier(struct vs_fence *f)
 	uint64_t tag = atomic_load(&f->epoch);
 	bool is_good;
 
-	if (vs_capture_count() == 0 || atomic_load(&f->is_broken))
+	if (atomic_load(&f->is_broken) ||
+	    (f->has_context_events && vs_capture_count() == 0))
 		return false;
 	pthread_mutex_lock(&f->barrier);
 	/* another thread's may have served for this one */
@@ -529,18 +547,20 @@ bool vs_fence_barrier(struct vs_fence *f)
 
 bool vs_fence_welcome(struct vs_fence *f, struct vs_ctx *ctx)
 {
-	bool is_good = true;
+	bool is_good;
 
-	if (!f->is_ordered)
+	if (!f->is_ordered || !vs_ctx_use(ctx))
 		return true;
-	if (!vs_capture_shut_out())
-		return false;
-	pthread_mutex_lock(&f->lock);
-	for (unsigned i = f->head; is_good && i != f->tail; i++)
-		is_good = order_behind(f, &ctx, 1,
-				       f->ring[i % VS_MARKERS].events);
-	pthread_mutex_unlock(&f->lock);
-	vs_capture_let_in();
+	is_good = vs_capture_shut_out();
+	if (is_good) {
+		pthread_mutex_lock(&f->lock);
+		for (unsigned i = f->head; is_good && i != f->tail; i++)
+			is_good = order_behind(f, &ctx, 1,
+					       f->ring[i % VS_MARKERS].events);
+		pthread_mutex_unlock(&f->lock);
+		vs_capture_let_in();
+	}
+	vs_ctx_unuse(ctx);
 	return is_good;
 }
 

@@ -16,10 +16,11 @@
  * only at count 0, with begins shut out meanwhile (a reader-writer lock).
  *
  * Note [Tag and record]: a free does fence, then load epoch; a record does
- * store epoch + 1, then fence, then cuCtxRecordEvent. If the free still reads
- * the old number, its fence comes first in the order of all fences, hence the
- * work submitted before it is visible to the driver when the event is
- * recorded. No lock is shared between the two.
+ * store epoch + 1, then fence, then look which contexts there are, then
+ * cuCtxRecordEvent in each. If the free still reads the old number, its fence
+ * comes first in the order of all fences, hence the work submitted before it,
+ * and the context it was submitted to, are visible to the record. No lock is
+ * shared between the two.
  */
 #ifndef VS_POOL_FENCE_H
 #define VS_POOL_FENCE_H
@@ -185,8 +186,11 @@ bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns);
 
 /*
  * While a capture is open, where no marker can be recorded: waits for all work
- * as the driver's own cuMemFree does. For need only. False if a capture is not
- * what stands in the way, or a context has no means for it.
+ * as the driver's own cuMemFree does. For need only. Without context events
+ * also when there is no capture yet: one that is about to begin waits for a
+ * thread that waits for all contexts, and keeps others from doing so, too.
+ * False if a capture is not what stands in the way, or a context has no means
+ * for it.
  */
 bool vs_fence_barrier(struct vs_fence *f);
 

@@ -126,13 +126,19 @@ void vs_mark_at_alloc(struct vs_pool *pool)
 	vs_fence_glance_at(&pool->fence, now, least);
 }
 
-/* What may be freed and neither covered nor, without events, seen complete. */
+/*
+ * What may be freed and neither covered nor, without events, seen complete.
+ * Beside a capture: as much as the program ever had live, or allocations, which
+ * must not wait there, would take as much again and again.
+ */
 static uint64_t most_bare(struct vs_pool *pool)
 {
-	uint64_t most;
+	uint64_t share = pool->dev.total / BARE_SHARE, most;
 
-	if (pool->fence.has_context_events)
-		return pool->dev.total / BARE_SHARE;
+	if (pool->fence.has_context_events) {
+		most = vs_stat_get(&pool->stats, live_high) + VS_FLOOR;
+		return most < share ? most : share;
+	}
 	most = vs_mark_much_pending(pool);
 	return most > UNSEEN_LEAST || pool->pending_limit ? most : UNSEEN_LEAST;
 }
@@ -146,6 +152,9 @@ void vs_mark_wait_at_free(struct vs_pool *pool)
 		return;
 	pthread_mutex_lock(&pool->lock);
 	bytes = pool->bare_bytes;
+	/* what is covered may be far from complete, and more would follow */
+	if (f->has_context_events && pool->pending_bytes > bytes)
+		bytes = pool->pending_bytes;
 	tag = pool->bare_tag;
 	pthread_mutex_unlock(&pool->lock);
 	if (bytes <= most_bare(pool))

@@ -99,7 +99,10 @@ struct vs_range *vs_owner_live(const struct vs_pool *pool, CUdeviceptr p)
 		       : NULL;
 }
 
-/* A live small object that `p` points into. */
+/*
+ * A live small object that `p` points into. While the word stays what it is the
+ * object is live, and its slab where it is: no other allocation has that word.
+ */
 static bool find_object(const struct vs_pool *pool, CUdeviceptr p,
 			struct vs_span *span_out)
 {
@@ -113,12 +116,17 @@ static bool find_object(const struct vs_pool *pool, CUdeviceptr p,
 	if (i >= slab->n_objects)
 		return false;
 	word = atomic_load_explicit(&slab->words[i], memory_order_acquire);
-	span_out->base = slab->base + i * vs_class_size(slab->class);
+	span_out->base = vs_slab_base(slab) + i * vs_class_size(slab->class);
 	span_out->size = VS_WORD_SIZE(word);
 	span_out->id = VS_WORD_SERIAL(word);
-	span_out->ctx = slab->ctx->handle;
+	span_out->ctx = __atomic_load_n(&slab->ctx, __ATOMIC_RELAXED)->handle;
 	span_out->device = pool->dev.device;
-	return word != 0 && p - span_out->base < span_out->size;
+	if (word == 0 || p - span_out->base >= span_out->size ||
+	    vs_slab_at(pool, p) != slab)
+		return false;
+	atomic_thread_fence(memory_order_acquire);
+	return atomic_load_explicit(&slab->words[i], memory_order_relaxed) ==
+	       word;
 }
 
 /* Whether `r` is live and holds `p`; without the lock it may change meanwhile.

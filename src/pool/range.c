@@ -168,24 +168,6 @@ static struct vs_range *take_locked(struct vs_pool *pool,
 	return r;
 }
 
-/*
- * A capture keeps markers from being recorded; when as much is pending as the
- * program ever had live, waits as the driver's own frees would have.
- */
-static bool wait_in_capture(struct vs_pool *pool)
-{
-	uint64_t pending;
-
-	if (vs_capture_count() == 0)
-		return false;
-	pthread_mutex_lock(&pool->lock);
-	pending = pool->pending_bytes + vs_range_slack(pool);
-	pthread_mutex_unlock(&pool->lock);
-	if (pending < vs_stat_get(&pool->stats, live_high) + VS_FLOOR)
-		return false;
-	return vs_fence_barrier(&pool->fence);
-}
-
 static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
 		      uint64_t span, enum vs_grow_how how,
 		      struct vs_range **range_out, CUresult *result_out)
@@ -257,10 +239,8 @@ static bool wait_for_pending(struct vs_pool *pool, uint64_t until)
 	if (vs_fence_is_complete(&pool->fence, until))
 		return false;
 	vs_mark_pending(pool);
-	if (!pool->fence.has_context_events)
-		return wait_in_capture(pool);
-	return vs_fence_wait(&pool->fence, THRIFT_PATIENCE) ||
-	       wait_in_capture(pool);
+	return pool->fence.has_context_events &&
+	       vs_fence_wait(&pool->fence, THRIFT_PATIENCE);
 }
 
 /*

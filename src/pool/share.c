@@ -131,33 +131,40 @@ uint64_t vs_share_serial(void)
 	return vs_serial_next();
 }
 
-/* Records events, or waits where there are none of that kind. */
-static unsigned record(struct vs_ctx **ctxs, unsigned n, CUevent *events)
+/*
+ * An event behind the work of a context; where there is none of that kind it
+ * waits: NULL.
+ */
+static CUevent record(struct vs_ctx *ctx)
 {
-	unsigned n_events = 0;
 	CUevent e;
 
-	for (unsigned i = 0; i < n; i++) {
-		if (vs_real.cuCtxRecordEvent &&
-		    vs_vmm_event_create(ctxs[i]->handle, &e) == CUDA_SUCCESS) {
-			if (vs_real.cuCtxRecordEvent(ctxs[i]->handle, e) ==
-			    CUDA_SUCCESS) {
-				events[n_events++] = e;
-				continue;
-			}
-			vs_vmm_event_destroy(e);
-		}
-		/* an error means that the context is beyond work */
-		vs_vmm_ctx_wait(ctxs[i]->handle);
+	if (vs_real.cuCtxRecordEvent &&
+	    vs_vmm_event_create(ctx->handle, &e) == CUDA_SUCCESS) {
+		if (vs_real.cuCtxRecordEvent(ctx->handle, e) == CUDA_SUCCESS)
+			return e;
+		vs_vmm_event_destroy(e);
 	}
-	return n_events;
+	/* an error means that the context is beyond work */
+	vs_vmm_ctx_wait(ctx->handle);
+	return NULL;
+}
+
+/* The events go with a context that another thread destroys meanwhile. */
+static void settle(struct vs_ctx *ctx, CUevent event)
+{
+	if (!event || !vs_ctx_use(ctx))
+		return;
+	vs_vmm_event_wait(event);
+	vs_vmm_event_destroy(event);
+	vs_ctx_unuse(ctx);
 }
 
 bool vs_share_settle(uint64_t devices, CUcontext ctx)
 {
 	struct vs_ctx *ctxs[CTX_MAX + 1], *own = vs_ctx_get(ctx);
 	CUevent events[CTX_MAX + 1];
-	unsigned n, n_events;
+	unsigned n;
 	bool is_listed = !own;
 
 	n = (unsigned)vs_ctx_list(devices, ctxs, CTX_MAX);
@@ -169,11 +176,15 @@ bool vs_share_settle(uint64_t devices, CUcontext ctx)
 		ctxs[n++] = own;
 	if (!vs_capture_shut_out())
 		return false;
-	n_events = record(ctxs, n, events);
-	vs_capture_let_in();
-	for (unsigned i = 0; i < n_events; i++) {
-		vs_vmm_event_wait(events[i]);
-		vs_vmm_event_destroy(events[i]);
+	for (unsigned i = 0; i < n; i++) {
+		events[i] = NULL;
+		if (!vs_ctx_use(ctxs[i]))
+			continue;
+		events[i] = record(ctxs[i]);
+		vs_ctx_unuse(ctxs[i]);
 	}
+	vs_capture_let_in();
+	for (unsigned i = 0; i < n; i++)
+		settle(ctxs[i], events[i]);
 	return true;
 }

@@ -144,29 +144,49 @@ bool vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,
 	return true;
 }
 
-struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
-			     unsigned class, struct vs_range *range)
+/* A spare one of a class, or a new one; NULL without host memory. Lock. */
+static struct vs_slab *blank(struct vs_pool *pool, unsigned class, unsigned n)
 {
+	struct vs_slab *slab = pool->spare_slabs[class];
 	size_t size = vs_class_size(class);
-	unsigned n = (unsigned)(range->span / size);
-	struct vs_slab *slab = vs_meta_alloc(slab_struct_size(n));
-	_Atomic uint64_t *words = vs_meta_alloc(n * sizeof(*words));
-	size_t page = (range->base - pool->base) / VS_SLAB_PAGE;
+	_Atomic uint64_t *words;
 
+	if (slab) {
+		pool->spare_slabs[class] = slab->next;
+		return slab;
+	}
+	slab = vs_meta_alloc(slab_struct_size(n));
+	words = vs_meta_alloc(n * sizeof(*words));
 	if (!slab || !words) {
 		vs_meta_free(slab, slab_struct_size(n));
 		vs_meta_free(words, n * sizeof(*words));
 		return NULL;
 	}
-	slab->range = range;
-	slab->ctx = slab->caches = s->ctx;
-	slab->pinned_map = slab->free_map + map_words(n);
-	slab->base = range->base;
 	slab->class = class;
-	slab->n_objects = slab->n_free = n;
+	slab->n_objects = n;
 	slab->inverse =
 		(((uint64_t)1 << 32) + size / VS_ALIGN - 1) / (size / VS_ALIGN);
+	slab->pinned_map = slab->free_map + map_words(n);
 	slab->words = words;
+	return slab;
+}
+
+struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
+			     unsigned class, struct vs_range *range)
+{
+	unsigned n = (unsigned)(range->span / vs_class_size(class));
+	struct vs_slab *slab = blank(pool, class, n);
+	size_t page = (range->base - pool->base) / VS_SLAB_PAGE;
+
+	if (!slab)
+		return NULL;
+	slab->range = range;
+	slab->caches = s->ctx;
+	__atomic_store_n(&slab->ctx, s->ctx, __ATOMIC_RELAXED);
+	__atomic_store_n(&slab->base, range->base, __ATOMIC_RELAXED);
+	slab->n_free = n;
+	slab->n_pinned = slab->n_dead = 0;
+	memset(slab->free_map, 0, 2 * map_words(n) * sizeof(uint64_t));
 	for (unsigned i = 0; i < n; i++)
 		slab->free_map[i / 64] |= (uint64_t)1 << i % 64;
 	list_add(s, slab);
@@ -177,12 +197,11 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 	return slab;
 }
 
-/* The slab leaves the index; its memory stays type-stable for readers. */
+/* The slab leaves the index; none of its objects is live. Lock. */
 static uint64_t unmake(struct vs_pool *pool, struct vs_slab *slab)
 {
 	uint64_t span = slab->range->span;
 	size_t page = (slab->base - pool->base) / VS_SLAB_PAGE;
-	unsigned n = slab->n_objects;
 
 	for (size_t i = 0; i < span / VS_SLAB_PAGE; i++)
 		__atomic_store_n(&pool->slab_at[page + i], NULL,
@@ -192,8 +211,8 @@ static uint64_t unmake(struct vs_pool *pool, struct vs_slab *slab)
 		vs_dead_bury(pool, slab->range);
 	else
 		vs_heap_give(pool, &pool->heap[VS_HEAP_SLABS], slab->range);
-	vs_meta_free((void *)slab->words, n * sizeof(*slab->words));
-	vs_meta_free(slab, slab_struct_size(n));
+	slab->next = pool->spare_slabs[slab->class];
+	pool->spare_slabs[slab->class] = slab;
 	return span;
 }
 

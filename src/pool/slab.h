@@ -24,7 +24,6 @@
 #include "pool/ctx.h"
 #include "pool/state.h"
 
-#define VS_N_CLASSES 72
 #define VS_SLAB_PAGE ((size_t)64 << 10) /* slabs are multiples of this */
 #define VS_BATCH 254			/* objects in a batch at most: a page */
 
@@ -58,8 +57,14 @@ static inline void vs_batch_copy(struct vs_batch *to,
 	memcpy(to->obj, from->obj, from->n * sizeof(from->obj[0]));
 }
 
+/*
+ * The memory of a slab that went, words included, serves slabs of its class
+ * again and nothing else: look-ups and frees of what is not there any more may
+ * still read it. Of what they read without the lock base and ctx alone change.
+ */
 struct vs_slab {
-	struct vs_slab *next, *prev; /* class list, while it has free objects */
+	/* class list, while it has free objects; next: a spare one's, too */
+	struct vs_slab *next, *prev;
 	struct vs_range *range;
 	struct vs_ctx *ctx;
 	/* whose threads may free here by their caches; see vs_slab_caches */
@@ -117,6 +122,12 @@ static inline struct vs_slab *vs_slab_at(const struct vs_pool *pool,
 	return __atomic_load_n(&pool->slab_at[page], __ATOMIC_ACQUIRE);
 }
 
+/* For who has no lock: the slab may just be gone, and be another. */
+static inline CUdeviceptr vs_slab_base(const struct vs_slab *slab)
+{
+	return __atomic_load_n(&slab->base, __ATOMIC_RELAXED);
+}
+
 /*
  * Number of the object that `p` lies in. In units of 512 B, offsets stay under
  * 2^14 (slabs under 8 MiB) and sizes under 2^12, so that the product with
@@ -124,7 +135,7 @@ static inline struct vs_slab *vs_slab_at(const struct vs_pool *pool,
  */
 static inline unsigned vs_slab_object(const struct vs_slab *slab, CUdeviceptr p)
 {
-	uint64_t unit = (p - slab->base) / VS_ALIGN;
+	uint64_t unit = (p - vs_slab_base(slab)) / VS_ALIGN;
 
 	return (unsigned)(unit * slab->inverse >> 32);
 }

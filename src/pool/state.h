@@ -25,6 +25,7 @@
 #include "pool/turnover.h"
 
 #define VS_SMALL_MAX ((size_t)1 << 20) /* larger requests are ranges */
+#define VS_N_CLASSES 72		       /* of them (pool/slab) */
 #define VS_GRANULE ((size_t)2 << 20)   /* what a chunk is a multiple of */
 #define VS_ALIGN ((size_t)512)	       /* of every allocation (facts, 6) */
 
@@ -89,6 +90,7 @@ struct vs_pool {
 	/* every one made for this pool; pushed under lock, read anywhere */
 	_Atomic(struct vs_tcache *) tcaches;
 	uint64_t slab_bytes; /* of ranges that are slabs */
+	struct vs_slab *spare_slabs[VS_N_CLASSES]; /* to be used again */
 	/* small frees that went past the caches */
 	_Atomic uint64_t odd_frees, odd_free_bytes, odd_free_spans;
 	/* small objects that died with their context */

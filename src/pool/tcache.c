@@ -127,7 +127,7 @@ static inline uint64_t end_life(struct vs_slab *slab, CUdeviceptr p,
 	uint64_t word;
 
 	if (i >= slab->n_objects ||
-	    slab->base + i * vs_class_size(slab->class) != p)
+	    vs_slab_base(slab) + i * vs_class_size(slab->class) != p)
 		return 0;
 	*index_out = i;
 	word = atomic_load_explicit(&slab->words[i], memory_order_relaxed);
@@ -284,6 +284,42 @@ bool vs_tcache_refill(struct vs_tcache *tc, unsigned class)
 	return is_filled;
 }
 
+/* Empties one bin; pool.lock and spin held. */
+static void flush_bin(struct vs_pool *pool, struct vs_tcache *tc,
+		      unsigned class, bool is_dying)
+{
+	struct vs_bin *bin = &tc->bin[class];
+
+	if (!bin->idle)
+		return;
+	if (!is_dying) {
+		for (unsigned i = 0; i < bin->idle->n; i++)
+			vs_slab_put(pool, bin->idle->obj[i]);
+		if (bin->freed->n > 0)
+			vs_slab_return(pool, tc->slabs, class, bin->freed);
+	}
+	bin->idle->n = 0;
+	bin->freed->n = bin->n_old = 0;
+	bin->cap = 2;
+}
+
+/* pool.lock and spin held. `is_dying`: the objects go with their slabs. */
+static void flush_bins(struct vs_pool *pool, struct vs_tcache *tc,
+		       bool is_dying)
+{
+	for (unsigned c = 0; c < VS_N_CLASSES; c++)
+		flush_bin(pool, tc, c, is_dying);
+}
+
+static void flush_cache(struct vs_pool *pool, struct vs_tcache *tc,
+			bool is_dying)
+{
+	spin_lock(tc);
+	if (is_dying || !atomic_load(&tc->ctx->is_dead))
+		flush_bins(pool, tc, is_dying);
+	spin_unlock(tc);
+}
+
 struct vs_tcache *vs_tcache_find(struct vs_thread *t, CUcontext handle)
 {
 	struct vs_tcache *tc;
@@ -319,6 +355,11 @@ struct vs_tcache *vs_tcache_make(struct vs_thread *t, struct vs_pool *pool,
 		return NULL;
 	pthread_mutex_lock(&pool->lock);
 	spin_lock(tc);
+	/*
+	 * What the cache holds of a context that is just dying goes with it.
+	 * Its flush may be yet to come, and would not know the cache any more.
+	 */
+	flush_bins(pool, tc, true);
 	tc->slabs = vs_slabs_of(pool, ctx);
 	if (tc->slabs) {
 		tc->pool = pool;
@@ -364,36 +405,6 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_slab *slab,
 	pthread_mutex_unlock(&pool->lock);
 	vs_mark_wait_at_free(pool);
 	return CUDA_SUCCESS;
-}
-
-/* Empties one bin; pool.lock and spin held. */
-static void flush_bin(struct vs_pool *pool, struct vs_tcache *tc,
-		      unsigned class, bool is_dying)
-{
-	struct vs_bin *bin = &tc->bin[class];
-
-	if (!bin->idle)
-		return;
-	if (!is_dying) {
-		for (unsigned i = 0; i < bin->idle->n; i++)
-			vs_slab_put(pool, bin->idle->obj[i]);
-		if (bin->freed->n > 0)
-			vs_slab_return(pool, tc->slabs, class, bin->freed);
-	}
-	bin->idle->n = 0;
-	bin->freed->n = bin->n_old = 0;
-	bin->cap = 2;
-}
-
-static void flush_cache(struct vs_pool *pool, struct vs_tcache *tc,
-			bool is_dying)
-{
-	spin_lock(tc);
-	if (is_dying || !atomic_load(&tc->ctx->is_dead)) {
-		for (unsigned c = 0; c < VS_N_CLASSES; c++)
-			flush_bin(pool, tc, c, is_dying);
-	}
-	spin_unlock(tc);
 }
 
 void vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx)

@@ -130,11 +130,11 @@ static bool is_pressed(struct vs_pool *pool)
 	pthread_mutex_lock(&pool->lock);
 	held = pool->chunks.held;
 	pthread_mutex_unlock(&pool->lock);
-	/* the lock keeps the context from dying under the call */
-	pthread_mutex_lock(&pool->grow);
-	is_known = vs_ctx_list((uint64_t)1 << pool->dev.device, any, 1) > 0 &&
-		   vs_vmm_unused(any[0]->handle, &unused) == CUDA_SUCCESS;
-	pthread_mutex_unlock(&pool->grow);
+	if (vs_ctx_list((uint64_t)1 << pool->dev.device, any, 1) == 0 ||
+	    !vs_ctx_use(any[0]))
+		return false;
+	is_known = vs_vmm_unused(any[0]->handle, &unused) == CUDA_SUCCESS;
+	vs_ctx_unuse(any[0]);
 	return is_known && unused < total / 20 &&
 	       unused + held < total - total / 8;
 }
@@ -156,6 +156,7 @@ static void look_at_pending(struct vs_pool *pool)
 static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 {
 	uint64_t allocs, idle, asked, given, blocks;
+	bool is_quiet;
 
 	look_at_pending(pool);
 	pthread_mutex_lock(&pool->lock);
@@ -169,12 +170,13 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 		pool->n_quiet_looks = 0;
 	}
 	vs_range_harvest(pool);
-	pthread_mutex_unlock(&pool->lock);
 	/* a few looks: the first marks, a later one finds it complete */
-	if (now - pool->quiet_since >= age &&
-	    (pool->n_quiet_looks < 4 ||
-	     vs_stat_get(&pool->stats, pending) > 0)) {
-		pool->n_quiet_looks++;
+	is_quiet = now - pool->quiet_since >= age &&
+		   (pool->n_quiet_looks < 4 ||
+		    vs_stat_get(&pool->stats, pending) > 0);
+	pool->n_quiet_looks += is_quiet;
+	pthread_mutex_unlock(&pool->lock);
+	if (is_quiet) {
 		vs_fence_record(&pool->fence);
 		collect(pool);
 	}
@@ -333,13 +335,7 @@ void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
 	vs_ctx_bury(ctx);
 	vs_capture_ctx_dying(ctx->handle);
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
-		/* a barrier may be using it */
-		pthread_mutex_lock(&pool->fence.barrier);
-		pthread_mutex_unlock(&pool->fence.barrier);
 		if (ctx->device == pool->dev.device) {
-			/* is_pressed() may be using it */
-			pthread_mutex_lock(&pool->grow);
-			pthread_mutex_unlock(&pool->grow);
 			vs_tcache_flush(pool, ctx);
 			vs_range_drop_ctx(pool, ctx);
 		}

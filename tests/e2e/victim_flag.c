@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_flag: frees memory, starts a kernel that runs until the host raises a
- * flag, and allocates meanwhile. The simulated driver has the memory back by
- * then and waits for nothing. So it is beside an open capture. Not for a GPU:
- * under the shim this ended well on an H200 (580.159.04), without it the driver
- * hung in one of the steps, and so did other processes until it was killed.
+ * victim_flag [cycle | begin]: frees memory, starts a kernel that runs until
+ * the host raises a flag, and allocates meanwhile. The simulated driver has the
+ * memory back by then and waits for nothing. So it is beside an open capture.
+ * Not for a GPU: under the shim this ended well on an H200 (580.159.04),
+ * without it the driver hung in one of the steps, and so did other processes
+ * until it was killed.
  */
+#include <pthread.h>
+#include <unistd.h>
+
 #include "victim_link.h"
 
 #define MOST_PARTS 4000
@@ -53,24 +57,90 @@ static void run(CUfunction kernel, CUstream stream, int n_parts,
 	}
 }
 
-int main(void)
+/* Beside a capture: a block again and again, each in use when it is freed. */
+static void cycle(CUfunction kernel, CUstream stream, CUstream captured,
+		  int n_times)
 {
+	const size_t size = 20 * MiB;
+	CUdeviceptr p, at = 0;
+	CUgraph graph;
+	void *arguments[] = {&at};
+
+	TRY(cuMemHostGetDevicePointer(&at, (void *)flag, 0));
+	TRY(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+	for (int i = 0; i < n_times; i++) {
+		p = victim_alloc(size);
+		TRY(cuMemsetD8Async(p, 1, size, stream));
+		victim_free(p);
+	}
+	*flag = 0;
+	victim_launch(kernel, stream, arguments);
+	p = victim_alloc(size);
+	*flag = 1;
+	TRY(cuStreamSynchronize(stream));
+	TRY(cuStreamEndCapture(captured, &graph));
+	TRY(cuGraphDestroy(graph));
+	victim_free(p);
+	printf("%d times, captured\n", n_times);
+}
+
+static CUcontext ctx;
+
+static void *begin_and_raise(void *stream)
+{
+	CUgraph graph;
+
+	TRY(cuCtxSetCurrent(ctx));
+	usleep(100000);
+	TRY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	*flag = 1;
+	TRY(cuStreamEndCapture(stream, &graph));
+	TRY(cuGraphDestroy(graph));
+	return NULL;
+}
+
+/* A free may wait for the kernel; another thread captures, then ends it. */
+static void begin(CUfunction kernel, CUstream stream, CUstream captured)
+{
+	CUdeviceptr p = victim_alloc(64 * MiB), at = 0;
+	void *arguments[] = {&at};
+	pthread_t thread;
+
+	TRY(cuMemHostGetDevicePointer(&at, (void *)flag, 0));
+	*flag = 0;
+	victim_launch(kernel, stream, arguments);
+	CHECK(pthread_create(&thread, NULL, begin_and_raise, captured) == 0);
+	victim_free(p);
+	CHECK(pthread_join(thread, NULL) == 0);
+	puts("begun");
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "";
+	bool is_cycle = !strcmp(what, "cycle"),
+	     is_begin = !strcmp(what, "begin");
 	CUfunction kernel;
 	CUstream stream, captured;
 	void *host;
 
-	victim_start(0);
+	ctx = victim_start(0);
 	TRY(cuMemHostAlloc(&host, sizeof(*flag), CU_MEMHOSTALLOC_DEVICEMAP));
 	flag = host;
 	kernel = victim_kernel("vs_spin_flag");
 	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	TRY(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
-	run(kernel, stream, 1, NULL);
-	run(kernel, stream, 60, NULL);
-	run(kernel, stream, MOST_PARTS, NULL);
-	run(kernel, stream, 1, captured);
-	run(kernel, stream, 60, captured);
-	run(kernel, stream, MOST_PARTS, captured);
+	for (int i = 20; is_cycle && i > 0; i -= 3)
+		cycle(kernel, stream, captured, i);
+	if (is_begin)
+		begin(kernel, stream, captured);
+	for (int i = 0; !*what && i < 2; i++) {
+		CUstream beside = i == 0 ? NULL : captured;
+
+		run(kernel, stream, 1, beside);
+		run(kernel, stream, 60, beside);
+		run(kernel, stream, MOST_PARTS, beside);
+	}
 	TRY(cuStreamDestroy(captured));
 	TRY(cuStreamDestroy(stream));
 	TRY(cuMemFreeHost(host));

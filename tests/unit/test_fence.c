@@ -3,6 +3,10 @@
  * The markers (pool/fence) on the counting driver: how many are asked to see
  * many complete, and which may not be passed over.
  */
+#include <pthread.h>
+#include <sched.h>
+
+#include "driver/real.h"
 #include "fake_test.h"
 #include "pool/state.h"
 
@@ -171,6 +175,69 @@ static void test_looks_follow_the_lag(void **state)
 	}
 }
 
+#define SECOND_CTX ((CUcontext)0x2000)
+enum { ARRIVALS = 20000 };
+
+static CUresult (*record_event)(CUcontext, CUevent);
+static _Atomic unsigned long n_in_second;
+static _Atomic bool is_done;
+
+static CUresult CUDAAPI count_record(CUcontext ctx, CUevent event)
+{
+	if (ctx == SECOND_CTX)
+		n_in_second++;
+	return record_event(ctx, event);
+}
+
+static void *record_all_the_time(void *unused)
+{
+	while (!is_done) {
+		vs_fence_record(fence);
+		vs_fence_poll(fence);
+	}
+	return unused;
+}
+
+/*
+ * While markers are recorded a context comes to the memory, works, and frees:
+ * the marker that covers the free must be recorded in that context, too.
+ */
+static void test_covers_a_context_that_arrives(void **state)
+{
+	_Atomic uint64_t *reach = fence->reach;
+	unsigned long n_missed = 0;
+	pthread_t thread;
+
+	(void)state;
+	assert_non_null(vs_ctx_born(SECOND_CTX, 1));
+	record_event = vs_real.cuCtxRecordEvent;
+	vs_real.cuCtxRecordEvent = count_record;
+	is_done = false;
+	assert_int_equal(
+		pthread_create(&thread, NULL, record_all_the_time, NULL), 0);
+	for (int i = 0; i < ARRIVALS; i++) {
+		unsigned long before;
+		uint64_t tag;
+
+		atomic_store(reach, 1);
+		/* one that is recorded without it, most of the time */
+		tag = vs_fence_tag(fence);
+		while (!vs_fence_is_covered(fence, tag))
+			sched_yield();
+		atomic_store(reach, 3);
+		before = n_in_second;
+		tag = vs_fence_tag(fence);
+		while (!vs_fence_is_covered(fence, tag))
+			sched_yield();
+		n_missed += n_in_second == before;
+	}
+	is_done = true;
+	pthread_join(thread, NULL);
+	atomic_store(reach, 1);
+	vs_real.cuCtxRecordEvent = record_event;
+	assert_int_equal(n_missed, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -182,6 +249,8 @@ int main(void)
 				       fresh),
 		cmocka_unit_test_setup(test_settled_by_one, fresh),
 		cmocka_unit_test_setup(test_looks_follow_the_lag, fresh),
+		cmocka_unit_test_setup(test_covers_a_context_that_arrives,
+				       fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,8 +3,9 @@
  * The pool on the counting driver (fake.h): what is handed out, when it is
  * used again, when it goes back, and what happens when the driver refuses.
  */
+#include "base/meta.h"
 #include "fake_test.h"
-#include "pool/fence.h"
+#include "pool/slab.h"
 
 #define KiB ((size_t)1 << 10)
 #define MiB ((size_t)1 << 20)
@@ -50,6 +51,34 @@ static void test_frees_of_wrong_pointers(void **state)
 		assert_int_equal(vs_pool_free(p), VS_PASS);
 		assert_true(vs_pool_is_inside(p));
 	}
+}
+
+/* Another thread that asks for a freed pointer may still read the structs. */
+static void test_structs_of_slabs_stay_theirs(void **state)
+{
+	struct vs_pool *pool;
+	struct vs_slab *slab;
+	CUdeviceptr p = take(512);
+	const void *words;
+
+	(void)state;
+	pool = vs_pool_of(0);
+	slab = vs_slab_at(pool, p);
+	words = (const void *)slab->words;
+	give(p);
+	vs_pool_trim();
+	assert_null(vs_slab_at(pool, p));
+	for (size_t size = 64; size <= 64 * KiB; size *= 2) {
+		for (int i = 0; i < 100; i++) {
+			void *other = vs_meta_alloc(size);
+
+			assert_ptr_not_equal(other, slab);
+			assert_ptr_not_equal(other, words);
+		}
+	}
+	p = take(512);
+	assert_ptr_equal(vs_slab_at(pool, p), slab);
+	give(p);
 }
 
 static void test_find(void **state)
@@ -505,6 +534,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(what_cannot_succeed_is_passed_on),
 		T(frees_of_wrong_pointers),
+		T(structs_of_slabs_stay_theirs),
 		T(find),
 		T(new_id_for_each_allocation),
 		T(pending_memory_is_not_handed_out),

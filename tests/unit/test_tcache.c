@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "fake_test.h"
+#include "pool/range.h"
 #include "pool/state.h"
 #include "pool/tcache.h"
 
@@ -191,6 +192,32 @@ static void test_pauses_for_a_trim(void **state)
 	assert_int_equal(n_pauses, 1001);
 }
 
+/* Another thread destroys a context of which this one has objects cached. */
+static void test_cache_of_a_dying_context(void **state)
+{
+	struct vs_ctx *dying, *other;
+	struct vs_pool *pool;
+
+	(void)state;
+	do
+		take(512);
+	while (((struct vs_tcache *)vs_thread_self()->cache)
+		       ->bin[vs_class_of(512)]
+		       .idle->n == 0);
+	pool = vs_pool_of(0);
+	dying = vs_ctx_peek(FAKE_CTX);
+	/* it has come so far and waits for a lock */
+	vs_ctx_bury(dying);
+	fake.current = (CUcontext)0x2000;
+	other = vs_ctx_get(fake.current);
+	for (int i = 0; i < N; i++)
+		assert_ptr_equal(vs_slab_at(pool, take(512))->ctx, other);
+	vs_tcache_flush(pool, dying);
+	vs_range_drop_ctx(pool, dying);
+	for (int i = 0; i < 100; i++)
+		assert_ptr_equal(vs_slab_at(pool, take(512))->ctx, other);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -201,6 +228,7 @@ int main(void)
 		cmocka_unit_test_setup(test_markers_a_pair, fresh),
 		cmocka_unit_test_setup(test_larger_batches_in_a_crowd, fresh),
 		cmocka_unit_test_setup(test_pauses_for_a_trim, fresh),
+		cmocka_unit_test_setup(test_cache_of_a_dying_context, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
