@@ -17,8 +17,7 @@
 #include "pool/state.h"
 #include "pool/tcache.h"
 
-/* Contexts of a device that may come to memory at once; ns to wait for one. */
-enum { WELCOME_MOST = 64 };
+/* ns to wait for a context that comes to memory and cannot be told. */
 #define WELCOME_PATIENCE ((uint64_t)1000000000)
 
 /* The pools, in the order of their making: n grows, entries are constant. */
@@ -427,10 +426,15 @@ static void welcome(struct vs_pool *pool, struct vs_ctx **list, int n)
 
 static void welcome_device(struct vs_pool *pool, CUdevice device)
 {
-	struct vs_ctx *list[WELCOME_MOST];
-	int n = vs_ctx_list((uint64_t)1 << device, list, WELCOME_MOST);
+	struct vs_ctx_set set;
 
-	welcome(pool, list, n < WELCOME_MOST ? n : WELCOME_MOST);
+	if (vs_ctx_gather(&set, (uint64_t)1 << device)) {
+		welcome(pool, set.list, set.n);
+		vs_ctx_scatter(&set);
+	} else if (pool->fence.is_ordered) { /* no host memory: as above */
+		vs_fence_wait_tag(&pool->fence, vs_fence_tag(&pool->fence),
+				  WELCOME_PATIENCE);
+	}
 }
 
 void vs_pool_ctx_born(CUcontext handle, CUdevice device)

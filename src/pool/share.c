@@ -10,9 +10,6 @@
 #include "pool/state.h"
 #include "pool/tcache.h"
 
-/* Contexts that a settle waits for at most; there is no program with more. */
-#define CTX_MAX 64
-
 struct piece {
 	CUmemGenericAllocationHandle handle;
 	uint64_t size;	 /* of the chunk */
@@ -131,14 +128,14 @@ uint64_t vs_share_serial(void)
 	return vs_serial_next();
 }
 
-/* Records events, or waits where there are none of that kind. */
-static unsigned record(struct vs_ctx **ctxs, unsigned n, CUevent *events)
+/* Records events, or waits where there are none of that kind, or no room. */
+static unsigned record(struct vs_ctx **ctxs, int n, CUevent *events)
 {
 	unsigned n_events = 0;
 	CUevent e;
 
-	for (unsigned i = 0; i < n; i++) {
-		if (vs_real.cuCtxRecordEvent &&
+	for (int i = 0; i < n; i++) {
+		if (events && vs_real.cuCtxRecordEvent &&
 		    vs_vmm_event_create(ctxs[i]->handle, &e) == CUDA_SUCCESS) {
 			if (vs_real.cuCtxRecordEvent(ctxs[i]->handle, e) ==
 			    CUDA_SUCCESS) {
@@ -155,25 +152,35 @@ static unsigned record(struct vs_ctx **ctxs, unsigned n, CUevent *events)
 
 bool vs_share_settle(uint64_t devices, CUcontext ctx)
 {
-	struct vs_ctx *ctxs[CTX_MAX + 1], *own = vs_ctx_get(ctx);
-	CUevent events[CTX_MAX + 1];
-	unsigned n, n_events;
+	struct vs_ctx *own = vs_ctx_get(ctx);
+	struct vs_ctx_set set;
+	CUevent some[VS_CTX_FEW + 1], *events = some;
+	unsigned n_events;
+	size_t bytes = 0;
 	bool is_listed = !own;
 
-	n = (unsigned)vs_ctx_list(devices, ctxs, CTX_MAX);
-	if (n > CTX_MAX)
-		n = CTX_MAX;
-	for (unsigned i = 0; i < n; i++)
-		is_listed |= ctxs[i] == own;
-	if (!is_listed)
-		ctxs[n++] = own;
-	if (!vs_capture_shut_out())
+	if (!vs_ctx_gather(&set, devices))
 		return false;
-	n_events = record(ctxs, n, events);
+	if (!vs_capture_shut_out()) {
+		vs_ctx_scatter(&set);
+		return false;
+	}
+	if (set.n > VS_CTX_FEW) {
+		bytes = (size_t)(set.n + 1) * sizeof(*events);
+		events = vs_meta_alloc(bytes);
+	}
+	for (int i = 0; i < set.n; i++)
+		is_listed |= set.list[i] == own;
+	n_events = record(set.list, set.n, events);
+	if (!is_listed)
+		n_events += record(&own, 1, events ? events + n_events : NULL);
 	vs_capture_let_in();
+	vs_ctx_scatter(&set);
 	for (unsigned i = 0; i < n_events; i++) {
 		vs_vmm_event_wait(events[i]);
 		vs_vmm_event_destroy(events[i]);
 	}
+	if (bytes)
+		vs_meta_free(events, bytes);
 	return true;
 }
