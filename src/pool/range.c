@@ -68,6 +68,16 @@ uint64_t vs_range_slack(struct vs_pool *pool)
 	return slack <= pool->slab_bytes ? slack : 0;
 }
 
+/* Lock. */
+static inline void set_live(struct vs_pool *pool, uint64_t live)
+{
+	atomic_store_explicit(&pool->stats.live, live, memory_order_relaxed);
+	if (live > pool->live_most) {
+		pool->live_most = live;
+		vs_stat_set(&pool->stats, live, live);
+	}
+}
+
 /* Brings the gauges of live memory up to date; lock. */
 static void show_live(struct vs_pool *pool, uint64_t coming)
 {
@@ -75,6 +85,7 @@ static void show_live(struct vs_pool *pool, uint64_t coming)
 
 	vs_range_live(pool, &asked, &given, &blocks);
 	pool->small_bytes = asked - pool->live_bytes;
+	set_live(pool, asked);
 	vs_stat_set(&pool->stats, live, asked + coming);
 	vs_stat_set(&pool->stats, blocks, blocks + (coming > 0));
 }
@@ -348,6 +359,13 @@ static CUresult get_more(struct vs_pool *pool, enum vs_heap_kind kind,
 
 	if (r == CUDA_ERROR_OUT_OF_MEMORY)
 		r = climb(pool, kind, span, range_out);
+	if (r != CUDA_SUCCESS) {
+		/* who tries how much there is does not need so much */
+		pthread_mutex_lock(&pool->lock);
+		show_live(pool, 0);
+		atomic_store(&pool->stats.live_high, pool->live_most);
+		pthread_mutex_unlock(&pool->lock);
+	}
 	return r;
 }
 
@@ -364,7 +382,7 @@ void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
 	vs_stat_bump(pool, live_spans, range->span);
 	vs_stat_bump(pool, live_blocks, 1);
 	pool->turnover.handed += range->span;
-	vs_stat_set(&pool->stats, live, pool->live_bytes + pool->small_bytes);
+	set_live(pool, pool->live_bytes + pool->small_bytes);
 }
 
 /* The last step: the driver's own allocator, unless a limit forbids it. */

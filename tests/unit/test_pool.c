@@ -438,6 +438,24 @@ static void test_out_of_memory_ladder(void **state)
 	assert_true(stats()->oom_wait > 0);
 }
 
+/* What could not be had does not count as what the program needs. */
+static void test_a_failure_is_no_high_water(void **state)
+{
+	CUdeviceptr p = take(100 * MiB), much;
+
+	(void)state;
+	assert_int_equal(vs_pool_alloc((size_t)1 << 30, &much),
+			 CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(stats()->live_high, 100 * MiB);
+	/* it is not kept for work that is behind, either */
+	fake.lag_ns = 50 * MS;
+	for (int i = 0; i < 20; i++) {
+		give(p);
+		p = take((size_t)(100 - i) * MiB);
+	}
+	assert_in_range(fake.held_high, 100 * MiB, 200 * MiB);
+}
+
 static void test_relieve_waits_for_pending(void **state)
 {
 	CUdeviceptr p = take(200 * MiB);
@@ -525,6 +543,7 @@ int main(void)
 		T(decay_zero_acts_at_synchronize),
 		T(memory_limit),
 		T(out_of_memory_ladder),
+		T(a_failure_is_no_high_water),
 		T(relieve_waits_for_pending),
 		T(context_death_gives_everything_back),
 		T(sync_mode_waits_in_the_free),
