@@ -79,7 +79,8 @@ struct vs_slabs {
 	struct vs_slabs *next; /* all of the pool */
 	struct vs_ctx *ctx;
 	struct {
-		struct vs_slab *with_free;
+		/* of slabs with free objects; the empty ones are last */
+		struct vs_slab *with_free, *with_free_end;
 		struct vs_batch *pending, **pending_end; /* oldest first */
 	} class[VS_N_CLASSES];
 };

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The pool on the counting driver with much of everything: what a call takes
+ * must not grow with what it does not touch. Times of few and of many are
+ * compared, each the best of some tries.
+ */
+#include <time.h>
+
+#include "fake_test.h"
+#include "pool/slab.h"
+#include "pool/state.h"
+
+#define KiB ((size_t)1 << 10)
+#define MiB ((size_t)1 << 20)
+
+#define OTHER_CTX ((CUcontext)0x2000)
+
+/* What is as long, and what is TIMES as long, may be SLOWER by caches alone. */
+enum { TRIES = 3, FEW = 2000, TIMES = 16, MANY = FEW * TIMES, SLOWER = 6 };
+enum { OBJECTS = 8 }; /* of 64 KiB in a slab */
+
+static CUdeviceptr blocks[OBJECTS * MANY];
+
+static int fresh(void **state)
+{
+	(void)state;
+	fresh_driver((uint64_t)139 << 30);
+	return 0;
+}
+
+static double seconds(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* The best time that `run` takes with n of what it is about. */
+static double best_of(double (*run)(int n), int n)
+{
+	double best = 1e9;
+
+	for (int i = 0; i < TRIES; i++) {
+		double s;
+
+		fresh(NULL);
+		s = run(n);
+		best = s < best ? s : best;
+	}
+	return best;
+}
+
+/* Sweeps of n slabs, each in use. */
+static double sweep(int n)
+{
+	struct vs_pool *pool;
+	double began;
+
+	for (int i = 0; i < OBJECTS * n; i++)
+		blocks[i] = take(64 * KiB);
+	for (int i = 0; i < OBJECTS * n; i++) {
+		if (i % OBJECTS)
+			give(blocks[i]);
+	}
+	vs_pool_trim();
+	pool = vs_pool_of(0);
+	assert_in_range(pool->slab_bytes, (size_t)n * OBJECTS * 64 * KiB,
+			SIZE_MAX);
+	began = seconds();
+	for (int i = 0; i < 2000; i++)
+		assert_int_equal(vs_slab_sweep(pool), 0);
+	return seconds() - began;
+}
+
+static void test_a_sweep_takes_what_is_empty(void **state)
+{
+	(void)state;
+	assert_true(best_of(sweep, MANY) < SLOWER * best_of(sweep, FEW));
+}
+
+/* The end of a context whose slabs lie between those of another. */
+static double end_context(int n)
+{
+	double began;
+
+	for (int i = 0; i < OBJECTS * n; i++) {
+		fake.current = i / OBJECTS % 2 ? FAKE_CTX : OTHER_CTX;
+		take(64 * KiB);
+	}
+	fake.current = FAKE_CTX;
+	began = seconds();
+	vs_pool_ctx_dying(OTHER_CTX, 0);
+	return seconds() - began;
+}
+
+static void test_the_end_of_one_of_two_contexts(void **state)
+{
+	(void)state;
+	assert_true(best_of(end_context, MANY) <
+		    4 * TIMES * best_of(end_context, FEW));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_a_sweep_takes_what_is_empty, fresh),
+		cmocka_unit_test_setup(test_the_end_of_one_of_two_contexts,
+				       fresh),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
