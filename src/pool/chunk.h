@@ -47,6 +47,7 @@ struct vs_chunk {
 	RB_ENTRY(vs_chunk) by_head, by_tail; /* while head, tail are not 0 */
 	CUmemGenericAllocationHandle handle; /* 0: yet to be created */
 	uint64_t serial;		     /* in the order of their making */
+	uint64_t plan;	     /* number of the last one it was in (pool/plan) */
 	uint64_t idle_since; /* clock, ns; meaningful while idle or cached */
 	uint64_t dead;	     /* part of used: dead ranges (see pool/dead) */
 	uint64_t dead_tag;   /* the newest of theirs */

@@ -101,12 +101,55 @@ static void test_the_end_of_one_of_two_contexts(void **state)
 		    4 * TIMES * best_of(end_context, FEW));
 }
 
+/* Chunks of 2 MiB; one block of nearly all of them if `is_regrouped`. */
+static double use_chunks(int n, bool is_regrouped)
+{
+	double began;
+
+	vs_knobs.chunk_size.value = 2 * MiB;
+	for (int i = 0; i < n; i++)
+		blocks[i] = take(2 * MiB);
+	for (int i = 0; i < n; i++)
+		give(blocks[i]);
+	began = seconds();
+	if (is_regrouped)
+		take((size_t)(n - 1) * 2 * MiB);
+	else
+		vs_pool_trim();
+	return seconds() - began;
+}
+
+static double regroup(int n)
+{
+	return use_chunks(n, true);
+}
+
+static double trim(int n)
+{
+	return use_chunks(n, false);
+}
+
+static void test_one_block_of_many_chunks(void **state)
+{
+	(void)state;
+	assert_true(best_of(regroup, MANY) <
+		    SLOWER * TIMES * best_of(regroup, FEW));
+}
+
+static void test_a_trim_of_many_chunks(void **state)
+{
+	(void)state;
+	assert_true(best_of(trim, MANY) < SLOWER * TIMES * best_of(trim, FEW));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_a_sweep_takes_what_is_empty, fresh),
 		cmocka_unit_test_setup(test_the_end_of_one_of_two_contexts,
 				       fresh),
+		cmocka_unit_test_setup(test_one_block_of_many_chunks, fresh),
+		cmocka_unit_test_setup(test_a_trim_of_many_chunks, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
