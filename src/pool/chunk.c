@@ -130,6 +130,8 @@ void vs_chunk_unuse(struct vs_pool *pool, struct vs_chunk *c, uint64_t n)
 {
 	c->used -= n;
 	make_stale(pool, c);
+	if (c->has_dead && c->used == c->dead)
+		pool->chunks.has_spent = true;
 	if (c->used > 0)
 		return;
 	c->idle_tag =

@@ -41,6 +41,7 @@ struct vs_chunk {
 	/* head, tail and the tree by size are out of date */
 	bool is_stale;
 	bool is_by_size; /* in that tree */
+	bool has_dead;	 /* `dead` is not 0 */
 
 	TAILQ_ENTRY(vs_chunk) link; /* in idle or cached */
 	RB_ENTRY(vs_chunk) by_size;
@@ -73,6 +74,7 @@ struct vs_chunks {
 	struct vs_chunk_head_tree heads;
 	struct vs_chunk_tail_tree tails;
 	struct vs_chunk *stale;
+	bool has_spent;	       /* there may be one that only dead ranges use */
 	uint64_t held;	       /* bytes of all chunks */
 	uint64_t idle_bytes;   /* of both lists, each chunk once */
 	uint64_t cached_bytes; /* of `cached` */

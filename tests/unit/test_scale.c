@@ -7,6 +7,7 @@
 #include <time.h>
 
 #include "fake_test.h"
+#include "pool/dead.h"
 #include "pool/slab.h"
 #include "pool/state.h"
 
@@ -98,7 +99,7 @@ static void test_the_end_of_one_of_two_contexts(void **state)
 {
 	(void)state;
 	assert_true(best_of(end_context, MANY) <
-		    4 * TIMES * best_of(end_context, FEW));
+		    SLOWER * TIMES * best_of(end_context, FEW));
 }
 
 /* Chunks of 2 MiB; one block of nearly all of them if `is_regrouped`. */
@@ -142,6 +143,34 @@ static void test_a_trim_of_many_chunks(void **state)
 	assert_true(best_of(trim, MANY) < SLOWER * TIMES * best_of(trim, FEW));
 }
 
+/* Looks for dead chunks, with a dead block beside each of n live ones. */
+static double retire(int n)
+{
+	struct vs_pool *pool;
+	double began;
+
+	vs_knobs.chunk_size.value = 64 * MiB;
+	for (int i = 0; i < 2 * n; i++)
+		blocks[i] = take(2 * MiB);
+	for (int i = 0; i < 2 * n; i += 2) {
+		vs_pool_pin(blocks[i]);
+		give(blocks[i]);
+	}
+	vs_pool_trim();
+	pool = vs_pool_of(0);
+	assert_int_equal(pool->stats.dead, (size_t)n * 2 * MiB);
+	began = seconds();
+	for (int i = 0; i < 200; i++)
+		assert_int_equal(vs_dead_retire(pool), 0);
+	return seconds() - began;
+}
+
+static void test_much_that_is_dead(void **state)
+{
+	(void)state;
+	assert_true(best_of(retire, MANY) < SLOWER * best_of(retire, FEW));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -150,6 +179,7 @@ int main(void)
 				       fresh),
 		cmocka_unit_test_setup(test_one_block_of_many_chunks, fresh),
 		cmocka_unit_test_setup(test_a_trim_of_many_chunks, fresh),
+		cmocka_unit_test_setup(test_much_that_is_dead, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
