@@ -124,6 +124,8 @@ static bool is_limited(void)
 		data.rlim_cur != RLIM_INFINITY);
 }
 
+#define ALL_ARENAS ((uint64_t)64 << 40)
+
 /* Whether so much more could be reserved. */
 static bool has_room(uint64_t size)
 {
@@ -134,14 +136,20 @@ static bool has_room(uint64_t size)
 }
 
 /*
- * Takes the largest arena there is, 8 TiB at most and 64 times the memory. In a
- * process with limits: some times the memory, and a quarter of what is left.
+ * Takes the largest arena there is, 8 TiB at most and 64 times the memory, and
+ * those of all devices half of a process's 128 TiB. In a process with limits:
+ * some times the memory, and a quarter of what is left.
  */
 static bool reserve_arena(struct vs_pool *pool)
 {
 	bool is_modest = is_limited();
 	uint64_t size = (uint64_t)8 << 40;
+	int n_devices = 1;
 
+	vs_real.cuDeviceGetCount(&n_devices);
+	while (size * (uint64_t)n_devices > ALL_ARENAS &&
+	       size / 2 >= pool->dev.total * 4)
+		size /= 2;
 	while (is_modest && size / 2 >= pool->dev.total * 4)
 		size /= 2;
 	while (size >= pool->dev.total * 2 && size >= ((uint64_t)1 << 30)) {
