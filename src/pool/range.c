@@ -202,17 +202,13 @@ static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
 	return *result_out == CUDA_SUCCESS;
 }
 
-/*
- * Small objects leave the threads, which tag them by themselves: so they get a
- * marker here. Returns the tag up to which it covers what was freed.
- */
-static uint64_t flush_caches(struct vs_pool *pool)
+/* Small objects leave the threads, and get a marker. */
+static void flush_caches(struct vs_pool *pool)
 {
 	uint64_t tag = vs_fence_tag(&pool->fence);
 
 	vs_tcache_flush(pool, NULL);
 	vs_fence_cover(&pool->fence, tag);
-	return tag;
 }
 
 /* Slabs whose objects are all back go home; whether any did. */
@@ -299,15 +295,17 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 	return r;
 }
 
-/* All that was freed until now comes home, until it is enough. */
+/* All that was freed until now, and that only, is waited for. */
 static bool climb_by_waiting(struct vs_pool *pool, enum vs_heap_kind kind,
 			     uint64_t span, struct vs_range **range_out,
 			     CUresult *result_out)
 {
 	struct vs_fence *f = &pool->fence;
-	uint64_t until = flush_caches(pool);
 	bool may_bar = true; /* once: it may be true for ever */
+	uint64_t until;
 
+	flush_caches(pool);
+	until = vs_mark_newest(pool);
 	for (;;) {
 		bool is_last = vs_fence_is_complete(f, until);
 
@@ -322,7 +320,7 @@ static bool climb_by_waiting(struct vs_pool *pool, enum vs_heap_kind kind,
 		if (!is_last && (vs_fence_wait(f, NEED_PATIENCE) ||
 				 vs_fence_is_complete(f, until)))
 			continue;
-		if (!may_bar || !vs_fence_barrier(f))
+		if (is_last || !may_bar || !vs_fence_barrier(f))
 			return false;
 		may_bar = false;
 	}

@@ -289,6 +289,21 @@ uint64_t vs_slab_sweep(struct vs_pool *pool)
 	return bytes;
 }
 
+uint64_t vs_slab_newest(const struct vs_pool *pool)
+{
+	uint64_t newest = 0;
+
+	for (const struct vs_slabs *s = pool->slabs; s; s = s->next) {
+		for (unsigned c = 0; c < VS_N_CLASSES; c++) {
+			const struct vs_batch *b = s->class[c].pending;
+
+			for (; b; b = b->next)
+				newest = b->tag > newest ? b->tag : newest;
+		}
+	}
+	return newest;
+}
+
 /* The program's objects of a slab die with their context. */
 static void lose_objects(struct vs_pool *pool, struct vs_slab *slab)
 {

@@ -164,6 +164,8 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
  * back to the heap. Returns bytes given back. Lock.
  */
 uint64_t vs_slab_sweep(struct vs_pool *pool);
+/* The newest tag of the batches, 0 without any. Looks at each. Lock. */
+uint64_t vs_slab_newest(const struct vs_pool *pool);
 /* Takes back everything a dying, idle context owned. Lock. */
 void vs_slab_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx);
 /* The live object at `p` is not to be used again after its free. Lock. */

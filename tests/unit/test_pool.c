@@ -438,6 +438,28 @@ static void test_out_of_memory_ladder(void **state)
 	assert_true(stats()->oom_wait > 0);
 }
 
+/* Out of memory is said at once where nothing that was freed may come. */
+static void test_no_wait_where_nothing_was_freed(void **state)
+{
+	CUdeviceptr q, p = take(700 * MiB), small = take(KiB);
+	uint64_t before;
+
+	(void)state;
+	give(take(50 * MiB));
+	give(small);
+	vs_pool_trim();
+	fake.lag_ns = 5000 * MS; /* of what is submitted from now on */
+	before = fake.now;
+	assert_int_equal(vs_pool_alloc(700 * MiB, &q),
+			 CUDA_ERROR_OUT_OF_MEMORY);
+	vs_pool_relieve();
+	vs_pool_relieve();
+	assert_in_range(fake.now - before, 0, 1000 * MS);
+	give(p);
+	give(take(700 * MiB));
+	assert_in_range(fake.now - before, 5000 * MS, 6000 * MS);
+}
+
 /* What could not be had does not count as what the program needs. */
 static void test_a_failure_is_no_high_water(void **state)
 {
@@ -543,6 +565,7 @@ int main(void)
 		T(decay_zero_acts_at_synchronize),
 		T(memory_limit),
 		T(out_of_memory_ladder),
+		T(no_wait_where_nothing_was_freed),
 		T(a_failure_is_no_high_water),
 		T(relieve_waits_for_pending),
 		T(context_death_gives_everything_back),
