@@ -125,11 +125,8 @@ static bool order_behind(struct vs_fence *f, struct vs_ctx **contexts, int n,
 static bool record_in_all(struct vs_fence *f, struct vs_event **events)
 {
 	struct vs_ctx_set set;
-	bool is_good;
+	bool is_good = vs_ctx_gather(&set, atomic_load(f->reach));
 
-	if (!vs_ctx_gather(&set, atomic_load(f->reach)))
-		return false;
-	is_good = true;
 	for (int i = 0; is_good && i < set.n; i++)
 		is_good = record_in(f, set.list[i], events);
 	if (is_good && f->is_ordered)
