@@ -130,6 +130,8 @@ void vs_chunk_unuse(struct vs_pool *pool, struct vs_chunk *c, uint64_t n)
 {
 	c->used -= n;
 	make_stale(pool, c);
+	if (c->has_dead && c->used == c->dead)
+		pool->chunks.has_spent = true;
 	if (c->used > 0)
 		return;
 	c->idle_tag =
@@ -189,12 +191,8 @@ static void leave_ends(struct vs_pool *pool, struct vs_chunk *c)
 
 void vs_chunk_died(struct vs_pool *pool, struct vs_chunk *c)
 {
-	struct vs_chunk **link = &pool->chunks.stale;
-
-	while (c->is_stale && *link != c)
-		link = &(*link)->next_stale;
-	if (c->is_stale)
-		*link = c->next_stale;
+	/* out of that list, in which all that a trim releases may be */
+	vs_chunks_refresh(pool);
 	leave_ends(pool, c);
 	leave_size(pool, c);
 	pool->chunks.held -= c->size;

@@ -41,12 +41,14 @@ struct vs_chunk {
 	/* head, tail and the tree by size are out of date */
 	bool is_stale;
 	bool is_by_size; /* in that tree */
+	bool has_dead;	 /* `dead` is not 0 */
 
 	TAILQ_ENTRY(vs_chunk) link; /* in idle or cached */
 	RB_ENTRY(vs_chunk) by_size;
 	RB_ENTRY(vs_chunk) by_head, by_tail; /* while head, tail are not 0 */
 	CUmemGenericAllocationHandle handle; /* 0: yet to be created */
 	uint64_t serial;		     /* in the order of their making */
+	uint64_t plan;	     /* number of the last one it was in (pool/plan) */
 	uint64_t idle_since; /* clock, ns; meaningful while idle or cached */
 	uint64_t dead;	     /* part of used: dead ranges (see pool/dead) */
 	uint64_t dead_tag;   /* the newest of theirs */
@@ -72,6 +74,7 @@ struct vs_chunks {
 	struct vs_chunk_head_tree heads;
 	struct vs_chunk_tail_tree tails;
 	struct vs_chunk *stale;
+	bool has_spent;	       /* there may be one that only dead ranges use */
 	uint64_t held;	       /* bytes of all chunks */
 	uint64_t idle_bytes;   /* of both lists, each chunk once */
 	uint64_t cached_bytes; /* of `cached` */

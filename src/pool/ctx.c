@@ -214,6 +214,32 @@ int vs_ctx_list(uint64_t devices, struct vs_ctx **list, int max)
 	return n;
 }
 
+bool vs_ctx_gather(struct vs_ctx_set *set, uint64_t devices)
+{
+	set->list = set->few;
+	set->room = 0;
+	set->n = vs_ctx_list(devices, set->list, VS_CTX_FEW);
+	/* others may be born meanwhile */
+	while (set->n > (set->room ? set->room : VS_CTX_FEW)) {
+		int room = 2 * set->n;
+
+		vs_ctx_scatter(set);
+		set->list = vs_meta_alloc((size_t)room * sizeof(*set->list));
+		if (!set->list)
+			return false;
+		set->room = room;
+		set->n = vs_ctx_list(devices, set->list, room);
+	}
+	return true;
+}
+
+void vs_ctx_scatter(struct vs_ctx_set *set)
+{
+	if (set->room)
+		vs_meta_free(set->list, (size_t)set->room * sizeof(*set->list));
+	set->room = 0;
+}
+
 void vs_ctx_forked(void)
 {
 	pthread_mutex_init(&lock, NULL);

@@ -72,6 +72,17 @@ void vs_ctx_unalias(CUcontext green);
  */
 int vs_ctx_list(uint64_t devices, struct vs_ctx **list, int max);
 
+/* All of them, however many; on the stack while they are few. */
+#define VS_CTX_FEW 64
+struct vs_ctx_set {
+	struct vs_ctx **list;
+	int n, room; /* room: in a list of its own; 0: in `few` */
+	struct vs_ctx *few[VS_CTX_FEW];
+};
+/* False without host memory; else vs_ctx_scatter gives it back. */
+bool vs_ctx_gather(struct vs_ctx_set *set, uint64_t devices);
+void vs_ctx_scatter(struct vs_ctx_set *set);
+
 void vs_ctx_forked(void);
 
 #endif

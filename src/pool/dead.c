@@ -28,6 +28,8 @@ void vs_dead_bury(struct vs_pool *pool, struct vs_range *r)
 		next = end < end_of(v) ? end : end_of(v);
 		v->chunk->dead += next - p;
 		v->chunk->dead_tag = r->tag;
+		v->chunk->has_dead = true;
+		pool->chunks.has_spent |= v->chunk->used == v->chunk->dead;
 	}
 	vs_mark_freed(pool, r->span);
 	show(pool, r->span);
@@ -40,19 +42,21 @@ uint64_t vs_dead_newest(struct vs_pool *pool)
 	return r ? r->tag : 0;
 }
 
-/* Only dead ranges use the chunk, and no work can touch it any more. Lock. */
+/*
+ * Only dead ranges use the chunk, and no work can touch it any more. If some
+ * can, it is to be looked at again. Lock.
+ */
 static bool is_spent(struct vs_pool *pool, const struct vs_chunk *c)
 {
+	bool is_quiet = vs_fence_is_complete(&pool->fence, c->dead_tag);
 	const struct vs_view *v;
 
-	if (c->used != c->dead ||
-	    !vs_fence_is_complete(&pool->fence, c->dead_tag))
+	if (c->used != c->dead)
 		return false;
-	TAILQ_FOREACH (v, &c->views, link) {
-		if (!vs_fence_is_complete(&pool->fence, v->idle_tag))
-			return false;
-	}
-	return true;
+	TAILQ_FOREACH (v, &c->views, link)
+		is_quiet &= vs_fence_is_complete(&pool->fence, v->idle_tag);
+	pool->chunks.has_spent |= !is_quiet;
+	return is_quiet;
 }
 
 /*
@@ -110,6 +114,7 @@ static bool take_out(struct vs_pool *pool, struct vs_chunk *c)
 
 	if (!vs_heap_stock(pool, cuts(c)))
 		return false;
+	c->has_dead = false;
 	for (r = TAILQ_FIRST(&pool->dead); r; r = next) {
 		next = TAILQ_NEXT(r, link);
 		if (vs_view_at(pool, r->base)->chunk != c)
@@ -123,15 +128,21 @@ static bool take_out(struct vs_pool *pool, struct vs_chunk *c)
 	return true;
 }
 
-/* Moves the chunks that are spent from the heap to their list. Lock. */
+/*
+ * Moves the chunks that are spent from the heap to their list. Lock. Each miss
+ * comes here, so it looks at all that is dead only where there may be one.
+ */
 static void find_spent(struct vs_pool *pool)
 {
 	struct vs_range *r;
 
+	if (!pool->chunks.has_spent)
+		return;
 	TAILQ_FOREACH (r, &pool->dead, link) {
 		if (!cut(pool, r))
 			return;
 	}
+	pool->chunks.has_spent = false;
 	r = TAILQ_FIRST(&pool->dead);
 	while (r) {
 		struct vs_chunk *c = vs_view_at(pool, r->base)->chunk;
@@ -141,8 +152,9 @@ static void find_spent(struct vs_pool *pool)
 		else if (take_out(pool, c))
 			r = TAILQ_FIRST(&pool->dead);
 		else
-			return;
+			break;
 	}
+	pool->chunks.has_spent |= r != NULL;
 }
 
 /* Unmaps and releases; false if the driver refuses: again next time. */

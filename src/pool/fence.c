@@ -10,8 +10,6 @@
 #include "pool/capture.h"
 #include "pool/event.h"
 
-enum { MAX_CONTEXTS = 256 };
-
 /* What vs_fence_pace() is: ticks; of the lag. */
 #define PACE_LEAST ((uint64_t)200000)
 #define PACE_MOST ((uint64_t)1000000)
@@ -90,27 +88,30 @@ static bool order_behind(struct vs_fence *f, struct vs_ctx **contexts, int n,
 	return true;
 }
 
+/* An event in each context that reaches the memory; f->lock held. */
+static bool record_in_all(struct vs_fence *f, struct vs_event **events)
+{
+	struct vs_ctx_set set;
+	bool is_good = vs_ctx_gather(&set, atomic_load(f->reach));
+
+	for (int i = 0; is_good && i < set.n; i++)
+		is_good = record_in(f, set.list[i], events);
+	if (is_good && f->is_ordered)
+		is_good = order_behind(f, set.list, set.n, *events);
+	vs_ctx_scatter(&set);
+	return is_good;
+}
+
 /* f->lock held, captures shut out. */
 static bool record_marker(struct vs_fence *f)
 {
-	struct vs_ctx *contexts[MAX_CONTEXTS];
 	struct vs_event *events = NULL;
 	uint64_t epoch = atomic_load_explicit(&f->epoch, memory_order_relaxed);
-	bool is_good;
-	int n;
 
 	atomic_store_explicit(&f->epoch, epoch + 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
 	/* now: a context whose work came before a free of this tag is in it */
-	n = vs_ctx_list(atomic_load(f->reach), contexts, MAX_CONTEXTS);
-	is_good = n <= MAX_CONTEXTS;
-	if (f->has_context_events) {
-		for (int i = 0; is_good && i < n; i++)
-			is_good = record_in(f, contexts[i], &events);
-		if (is_good && f->is_ordered)
-			is_good = order_behind(f, contexts, n, events);
-	}
-	if (!is_good) {
+	if (f->has_context_events && !record_in_all(f, &events)) {
 		vs_events_keep(&f->spare, events);
 		return false;
 	}
@@ -404,30 +405,28 @@ static void drop_markers(struct vs_fence *f, uint64_t epoch)
 /* Without context events: waits for everything, once for many frees. */
 static bool wait_for_contexts(struct vs_fence *f)
 {
-	struct vs_ctx *contexts[MAX_CONTEXTS];
+	struct vs_ctx_set set;
 	uint64_t epoch;
-	bool is_good = true;
-	int n;
+	bool is_good;
 
 	if (!vs_capture_shut_out())
 		return false;
 	vs_stat_add(f->stats, waits, 1);
 	epoch = vs_fence_turn(f);
-	n = vs_ctx_list(atomic_load(f->reach), contexts, MAX_CONTEXTS);
-	if (n > MAX_CONTEXTS)
-		is_good = false;
-	for (int i = 0; is_good && i < n; i++) {
+	is_good = vs_ctx_gather(&set, atomic_load(f->reach));
+	for (int i = 0; is_good && i < set.n; i++) {
 		CUresult r;
 
-		if (!vs_ctx_use(contexts[i]))
+		if (!vs_ctx_use(set.list[i]))
 			continue;
-		r = vs_vmm_ctx_wait(contexts[i]->handle);
-		vs_ctx_unuse(contexts[i]);
+		r = vs_vmm_ctx_wait(set.list[i]->handle);
+		vs_ctx_unuse(set.list[i]);
 		if (r != CUDA_SUCCESS) {
 			break_fence(f, "cuCtxSynchronize", r);
 			is_good = false;
 		}
 	}
+	vs_ctx_scatter(&set);
 	vs_capture_let_in();
 	if (!is_good)
 		return false;
@@ -501,27 +500,24 @@ bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns)
 /* One barrier in every context; f->barrier held. */
 static bool wait_behind_barrier(struct vs_fence *f)
 {
-	struct vs_ctx *contexts[MAX_CONTEXTS];
+	struct vs_ctx_set set;
 	uint64_t epoch;
-	int n;
+	bool is_good;
 
 	/* a marker may be recorded if the last capture has just ended */
 	epoch = vs_fence_turn(f);
 	atomic_thread_fence(memory_order_seq_cst);
-	n = vs_ctx_list(atomic_load(f->reach), contexts, MAX_CONTEXTS);
-	if (n > MAX_CONTEXTS)
-		return false;
+	is_good = vs_ctx_gather(&set, atomic_load(f->reach));
 	vs_stat_add(f->stats, waits, 1);
-	for (int i = 0; i < n; i++) {
-		bool is_done;
-
-		if (!vs_ctx_use(contexts[i]))
+	for (int i = 0; is_good && i < set.n; i++) {
+		if (!vs_ctx_use(set.list[i]))
 			continue;
-		is_done = vs_capture_barrier(contexts[i]);
-		vs_ctx_unuse(contexts[i]);
-		if (!is_done)
-			return false;
+		is_good = vs_capture_barrier(set.list[i]);
+		vs_ctx_unuse(set.list[i]);
 	}
+	vs_ctx_scatter(&set);
+	if (!is_good)
+		return false;
 	pthread_mutex_lock(&f->lock);
 	if (!f->has_context_events)
 		drop_markers(f, epoch);

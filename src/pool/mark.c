@@ -2,6 +2,7 @@
 #include "pool/mark.h"
 
 #include "pool/dead.h"
+#include "pool/slab.h"
 
 /* Ticks that memory is without a marker before a free records one. */
 #define LONG_UNMARKED ((uint64_t)50000)
@@ -25,6 +26,19 @@ static uint64_t newest_tag(struct vs_pool *pool)
 	uint64_t dead = vs_dead_newest(pool);
 
 	return r && r->tag > dead ? r->tag : dead;
+}
+
+uint64_t vs_mark_newest(struct vs_pool *pool)
+{
+	/* policy ordered: what is idle may be in use up to there */
+	uint64_t newest = atomic_load(&pool->fence.done), large, small;
+
+	pthread_mutex_lock(&pool->lock);
+	large = newest_tag(pool);
+	small = vs_slab_newest(pool);
+	pthread_mutex_unlock(&pool->lock);
+	newest = large > newest ? large : newest;
+	return small > newest ? small : newest;
 }
 
 /* A marker covers all that is pending, or could not be recorded. */

@@ -51,4 +51,10 @@ void vs_mark_pending(struct vs_pool *pool);
 /* As vs_mark_all, and looks at the markers: something is needed now. */
 void vs_mark_settle(struct vs_pool *pool);
 
+/*
+ * When work up to this tag is complete all that was freed is, as far as it has
+ * left the caches of the threads: there is nothing else to wait for.
+ */
+uint64_t vs_mark_newest(struct vs_pool *pool);
+
 #endif

@@ -101,6 +101,7 @@ struct vs_step *vs_plan_step(struct vs_plan *plan, struct vs_chunk *c)
 		return NULL;
 	}
 	v->chunk = c;
+	c->plan = plan->number;
 	step->view = v;
 	TAILQ_INSERT_TAIL(&plan->steps, step, link);
 	plan->filled += c->size;
@@ -275,7 +276,6 @@ static struct vs_range *fresh_place(struct vs_pool *pool, struct vs_plan *plan)
 static bool cut_spots(struct vs_pool *pool, struct vs_plan *plan,
 		      struct vs_range *place)
 {
-	struct vs_range *spot = place;
 	struct vs_step *step;
 	unsigned n = 0;
 
@@ -285,14 +285,17 @@ static bool cut_spots(struct vs_pool *pool, struct vs_plan *plan,
 		vs_heap_hollow(pool, plan->heap, place);
 		return false;
 	}
-	TAILQ_FOREACH (step, &plan->steps, link) {
+	/* from the end: what is cut off is named anew at each granule */
+	TAILQ_FOREACH_REVERSE(step, &plan->steps, vs_step_list, link)
+	{
 		uint64_t size = step->view->chunk->size;
 
-		step->spot = spot;
-		step->view->at = spot->base;
+		step->spot = place;
+		if (place->span > size)
+			step->spot = vs_heap_cut(pool, plan->heap, place,
+						 place->span - size);
+		step->view->at = step->spot->base;
 		step->view->region = plan->region;
-		if (spot->span > size)
-			spot = vs_heap_cut(pool, plan->heap, spot, size);
 	}
 	return true;
 }
@@ -372,7 +375,7 @@ static CUresult attempt(struct vs_pool *pool, struct vs_plan *plan,
 	plan->heap = &pool->heap[kind];
 	plan->kind = kind;
 	plan->span = plan->left = span;
-	plan->region = ++pool->chunks.regions;
+	plan->region = plan->number = ++pool->chunks.regions;
 	TAILQ_INIT(&plan->steps);
 	r = decide(pool, plan, how, may_extend);
 	if (r != CUDA_SUCCESS)

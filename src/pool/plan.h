@@ -42,6 +42,7 @@ struct vs_plan {
 	uint64_t lead;	       /* bytes of the first chunk before the block */
 	uint64_t left;	       /* bytes yet to be found */
 	uint64_t region;
+	uint64_t number;	   /* no other plan has it */
 	uint64_t filled;	   /* bytes of the chunks in `steps` */
 	struct vs_step_list steps; /* in the order of their addresses */
 };

@@ -17,8 +17,7 @@
 #include "pool/state.h"
 #include "pool/tcache.h"
 
-/* Contexts of a device that may come to memory at once; ns to wait for one. */
-enum { WELCOME_MOST = 64 };
+/* ns to wait for a context that comes to memory and cannot be told. */
 #define WELCOME_PATIENCE ((uint64_t)1000000000)
 
 /* The pools, in the order of their making: n grows, entries are constant. */
@@ -125,6 +124,8 @@ static bool is_limited(void)
 		data.rlim_cur != RLIM_INFINITY);
 }
 
+#define ALL_ARENAS ((uint64_t)64 << 40)
+
 /* Whether so much more could be reserved. */
 static bool has_room(uint64_t size)
 {
@@ -135,14 +136,20 @@ static bool has_room(uint64_t size)
 }
 
 /*
- * Takes the largest arena there is, 8 TiB at most and 64 times the memory. In a
- * process with limits: some times the memory, and a quarter of what is left.
+ * Takes the largest arena there is, 8 TiB at most and 64 times the memory, and
+ * those of all devices half of a process's 128 TiB. In a process with limits:
+ * some times the memory, and a quarter of what is left.
  */
 static bool reserve_arena(struct vs_pool *pool)
 {
 	bool is_modest = is_limited();
 	uint64_t size = (uint64_t)8 << 40;
+	int n_devices = 1;
 
+	vs_real.cuDeviceGetCount(&n_devices);
+	while (size * (uint64_t)n_devices > ALL_ARENAS &&
+	       size / 2 >= pool->dev.total * 4)
+		size /= 2;
 	while (is_modest && size / 2 >= pool->dev.total * 4)
 		size /= 2;
 	while (size >= pool->dev.total * 2 && size >= ((uint64_t)1 << 30)) {
@@ -427,10 +434,15 @@ static void welcome(struct vs_pool *pool, struct vs_ctx **list, int n)
 
 static void welcome_device(struct vs_pool *pool, CUdevice device)
 {
-	struct vs_ctx *list[WELCOME_MOST];
-	int n = vs_ctx_list((uint64_t)1 << device, list, WELCOME_MOST);
+	struct vs_ctx_set set;
 
-	welcome(pool, list, n < WELCOME_MOST ? n : WELCOME_MOST);
+	if (vs_ctx_gather(&set, (uint64_t)1 << device)) {
+		welcome(pool, set.list, set.n);
+		vs_ctx_scatter(&set);
+	} else if (pool->fence.is_ordered) { /* no host memory: as above */
+		vs_fence_wait_tag(&pool->fence, vs_fence_tag(&pool->fence),
+				  WELCOME_PATIENCE);
+	}
 }
 
 void vs_pool_ctx_born(CUcontext handle, CUdevice device)

@@ -68,6 +68,16 @@ uint64_t vs_range_slack(struct vs_pool *pool)
 	return slack <= pool->slab_bytes ? slack : 0;
 }
 
+/* Lock. */
+static inline void set_live(struct vs_pool *pool, uint64_t live)
+{
+	atomic_store_explicit(&pool->stats.live, live, memory_order_relaxed);
+	if (live > pool->live_most) {
+		pool->live_most = live;
+		vs_stat_set(&pool->stats, live, live);
+	}
+}
+
 /* Brings the gauges of live memory up to date; lock. */
 static void show_live(struct vs_pool *pool, uint64_t coming)
 {
@@ -75,6 +85,7 @@ static void show_live(struct vs_pool *pool, uint64_t coming)
 
 	vs_range_live(pool, &asked, &given, &blocks);
 	pool->small_bytes = asked - pool->live_bytes;
+	set_live(pool, asked);
 	vs_stat_set(&pool->stats, live, asked + coming);
 	vs_stat_set(&pool->stats, blocks, blocks + (coming > 0));
 }
@@ -185,17 +196,13 @@ static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
 	return *result_out == CUDA_SUCCESS;
 }
 
-/*
- * Small objects leave the threads, which tag them by themselves: so they get a
- * marker here. Returns the tag up to which it covers what was freed.
- */
-static uint64_t flush_caches(struct vs_pool *pool)
+/* Small objects leave the threads, and get a marker. */
+static void flush_caches(struct vs_pool *pool)
 {
 	uint64_t tag = vs_fence_tag(&pool->fence);
 
 	vs_tcache_flush(pool, NULL);
 	vs_fence_cover(&pool->fence, tag);
-	return tag;
 }
 
 /* Slabs whose objects are all back go home; whether any did. */
@@ -280,15 +287,17 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 	return r;
 }
 
-/* All that was freed until now comes home, until it is enough. */
+/* All that was freed until now, and that only, is waited for. */
 static bool climb_by_waiting(struct vs_pool *pool, enum vs_heap_kind kind,
 			     uint64_t span, struct vs_range **range_out,
 			     CUresult *result_out)
 {
 	struct vs_fence *f = &pool->fence;
-	uint64_t until = flush_caches(pool);
 	bool may_bar = true; /* once: it may be true for ever */
+	uint64_t until;
 
+	flush_caches(pool);
+	until = vs_mark_newest(pool);
 	for (;;) {
 		bool is_last = vs_fence_is_complete(f, until);
 
@@ -303,7 +312,7 @@ static bool climb_by_waiting(struct vs_pool *pool, enum vs_heap_kind kind,
 		if (!is_last && (vs_fence_wait(f, NEED_PATIENCE) ||
 				 vs_fence_is_complete(f, until)))
 			continue;
-		if (!may_bar || !vs_fence_barrier(f))
+		if (is_last || !may_bar || !vs_fence_barrier(f))
 			return false;
 		may_bar = false;
 	}
@@ -340,6 +349,13 @@ static CUresult get_more(struct vs_pool *pool, enum vs_heap_kind kind,
 
 	if (r == CUDA_ERROR_OUT_OF_MEMORY)
 		r = climb(pool, kind, span, range_out);
+	if (r != CUDA_SUCCESS) {
+		/* who tries how much there is does not need so much */
+		pthread_mutex_lock(&pool->lock);
+		show_live(pool, 0);
+		atomic_store(&pool->stats.live_high, pool->live_most);
+		pthread_mutex_unlock(&pool->lock);
+	}
 	return r;
 }
 
@@ -356,7 +372,7 @@ void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
 	vs_stat_bump(pool, live_spans, range->span);
 	vs_stat_bump(pool, live_blocks, 1);
 	pool->turnover.handed += range->span;
-	vs_stat_set(&pool->stats, live, pool->live_bytes + pool->small_bytes);
+	set_live(pool, pool->live_bytes + pool->small_bytes);
 }
 
 /* The last step: the driver's own allocator, unless a limit forbids it. */

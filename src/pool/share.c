@@ -10,9 +10,6 @@
 #include "pool/state.h"
 #include "pool/tcache.h"
 
-/* Contexts that a settle waits for at most; there is no program with more. */
-#define CTX_MAX 64
-
 struct piece {
 	CUmemGenericAllocationHandle handle;
 	uint64_t size;	 /* of the chunk */
@@ -132,22 +129,27 @@ uint64_t vs_share_serial(void)
 }
 
 /*
- * An event behind the work of a context; where there is none of that kind it
- * waits: NULL.
+ * An event behind the work of a context; NULL: where there is none of that
+ * kind, or no room for it, it was waited for, or the context is gone.
  */
-static CUevent record(struct vs_ctx *ctx)
+static CUevent record(struct vs_ctx *ctx, bool has_room)
 {
-	CUevent e;
+	CUevent e, recorded = NULL;
 
-	if (vs_real.cuCtxRecordEvent &&
+	if (!vs_ctx_use(ctx))
+		return NULL;
+	if (has_room && vs_real.cuCtxRecordEvent &&
 	    vs_vmm_event_create(ctx->handle, &e) == CUDA_SUCCESS) {
 		if (vs_real.cuCtxRecordEvent(ctx->handle, e) == CUDA_SUCCESS)
-			return e;
-		vs_vmm_event_destroy(e);
+			recorded = e;
+		else
+			vs_vmm_event_destroy(e);
 	}
 	/* an error means that the context is beyond work */
-	vs_vmm_ctx_wait(ctx->handle);
-	return NULL;
+	if (!recorded)
+		vs_vmm_ctx_wait(ctx->handle);
+	vs_ctx_unuse(ctx);
+	return recorded;
 }
 
 /* The events go with a context that another thread destroys meanwhile. */
@@ -160,31 +162,44 @@ static void settle(struct vs_ctx *ctx, CUevent event)
 	vs_ctx_unuse(ctx);
 }
 
-bool vs_share_settle(uint64_t devices, CUcontext ctx)
+/* Waits for the work of the set, and of `own` if that is not part of it. */
+static bool settle_all(struct vs_ctx_set *set, struct vs_ctx *own)
 {
-	struct vs_ctx *ctxs[CTX_MAX + 1], *own = vs_ctx_get(ctx);
-	CUevent events[CTX_MAX + 1];
-	unsigned n;
+	CUevent some[VS_CTX_FEW], *events = some, own_event = NULL;
+	size_t bytes = (size_t)set->n * sizeof(*events);
 	bool is_listed = !own;
 
-	n = (unsigned)vs_ctx_list(devices, ctxs, CTX_MAX);
-	if (n > CTX_MAX)
-		n = CTX_MAX;
-	for (unsigned i = 0; i < n; i++)
-		is_listed |= ctxs[i] == own;
-	if (!is_listed)
-		ctxs[n++] = own;
 	if (!vs_capture_shut_out())
 		return false;
-	for (unsigned i = 0; i < n; i++) {
-		events[i] = NULL;
-		if (!vs_ctx_use(ctxs[i]))
-			continue;
-		events[i] = record(ctxs[i]);
-		vs_ctx_unuse(ctxs[i]);
+	if (set->n > VS_CTX_FEW)
+		events = vs_meta_alloc(bytes);
+	for (int i = 0; i < set->n; i++) {
+		CUevent e = record(set->list[i], events != NULL);
+
+		is_listed |= set->list[i] == own;
+		if (events)
+			events[i] = e;
 	}
+	if (!is_listed)
+		own_event = record(own, true);
 	vs_capture_let_in();
-	for (unsigned i = 0; i < n; i++)
-		settle(ctxs[i], events[i]);
+	for (int i = 0; events && i < set->n; i++)
+		settle(set->list[i], events[i]);
+	if (own_event)
+		settle(own, own_event);
+	if (events != some)
+		vs_meta_free(events, bytes);
 	return true;
+}
+
+bool vs_share_settle(uint64_t devices, CUcontext ctx)
+{
+	struct vs_ctx_set set;
+	bool is_good;
+
+	if (!vs_ctx_gather(&set, devices))
+		return false;
+	is_good = settle_all(&set, vs_ctx_get(ctx));
+	vs_ctx_scatter(&set);
+	return is_good;
 }

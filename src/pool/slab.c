@@ -42,15 +42,32 @@ size_t vs_slab_span(unsigned class)
 	return best;
 }
 
+/* The program has nothing of it: it can go back to the heap. */
+static bool is_empty(const struct vs_slab *slab)
+{
+	return slab->n_free + slab->n_dead == slab->n_objects;
+}
+
+/*
+ * Empty ones last: so a sweep finds them without a look at all the others, of
+ * which a program with a million objects has ten thousands.
+ */
 static void list_add(struct vs_slabs *s, struct vs_slab *slab)
 {
 	struct vs_slab **head = &s->class[slab->class].with_free;
+	struct vs_slab **end = &s->class[slab->class].with_free_end;
+	bool is_last = is_empty(slab);
 
-	slab->prev = NULL;
-	slab->next = *head;
-	if (*head)
-		(*head)->prev = slab;
-	*head = slab;
+	slab->prev = is_last ? *end : NULL;
+	slab->next = is_last ? NULL : *head;
+	if (slab->prev)
+		slab->prev->next = slab;
+	else
+		*head = slab;
+	if (slab->next)
+		slab->next->prev = slab;
+	else
+		*end = slab;
 }
 
 static void list_del(struct vs_slabs *s, struct vs_slab *slab)
@@ -61,6 +78,8 @@ static void list_del(struct vs_slabs *s, struct vs_slab *slab)
 		s->class[slab->class].with_free = slab->next;
 	if (slab->next)
 		slab->next->prev = slab->prev;
+	else
+		s->class[slab->class].with_free_end = slab->prev;
 }
 
 struct vs_slabs *vs_slabs_of(struct vs_pool *pool, struct vs_ctx *ctx)
@@ -222,8 +241,12 @@ void vs_slab_put(struct vs_pool *pool, struct vs_obj obj)
 	unsigned i = vs_slab_object(slab, obj.address);
 
 	slab->free_map[i / 64] |= (uint64_t)1 << i % 64;
-	if (slab->n_free++ == 0)
-		list_add(slab->ctx->slabs, slab);
+	if (slab->n_free++ > 0) {
+		if (!is_empty(slab))
+			return;
+		list_del(slab->ctx->slabs, slab);
+	}
+	list_add(slab->ctx->slabs, slab);
 }
 
 void vs_slab_pin(struct vs_pool *pool, CUdeviceptr p)
@@ -242,7 +265,7 @@ bool vs_slab_bury(struct vs_pool *pool, struct vs_slab *slab, unsigned i)
 	if (!(slab->pinned_map[i / 64] >> i % 64 & 1))
 		return false;
 	slab->n_dead++;
-	if (slab->n_free + slab->n_dead == slab->n_objects) {
+	if (is_empty(slab)) {
 		if (slab->n_free > 0)
 			list_del(slab->ctx->slabs, slab);
 		unmake(pool, slab);
@@ -254,7 +277,7 @@ bool vs_slab_bury(struct vs_pool *pool, struct vs_slab *slab, unsigned i)
 static uint64_t sweep_class(struct vs_pool *pool, struct vs_slabs *s,
 			    unsigned class)
 {
-	struct vs_slab *slab, *next;
+	struct vs_slab *slab;
 	struct vs_batch *b;
 	uint64_t bytes = 0;
 
@@ -267,12 +290,9 @@ static uint64_t sweep_class(struct vs_pool *pool, struct vs_slabs *s,
 	}
 	if (!s->class[class].pending)
 		s->class[class].pending_end = &s->class[class].pending;
-	for (slab = s->class[class].with_free; slab; slab = next) {
-		next = slab->next;
-		if (slab->n_free + slab->n_dead == slab->n_objects) {
-			list_del(s, slab);
-			bytes += unmake(pool, slab);
-		}
+	while ((slab = s->class[class].with_free_end) && is_empty(slab)) {
+		list_del(s, slab);
+		bytes += unmake(pool, slab);
 	}
 	return bytes;
 }
@@ -286,6 +306,21 @@ uint64_t vs_slab_sweep(struct vs_pool *pool)
 			bytes += sweep_class(pool, s, c);
 	}
 	return bytes;
+}
+
+uint64_t vs_slab_newest(const struct vs_pool *pool)
+{
+	uint64_t newest = 0;
+
+	for (const struct vs_slabs *s = pool->slabs; s; s = s->next) {
+		for (unsigned c = 0; c < VS_N_CLASSES; c++) {
+			const struct vs_batch *b = s->class[c].pending;
+
+			for (; b; b = b->next)
+				newest = b->tag > newest ? b->tag : newest;
+		}
+	}
+	return newest;
 }
 
 /* The program's objects of a slab die with their context. */
@@ -321,16 +356,15 @@ void vs_slab_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx)
 	for (r = heap->first; r; r = next) {
 		struct vs_slab *slab;
 
-		next = r->next;
-		if (r->state != VS_RANGE_LIVE)
-			continue;
-		slab = vs_slab_at(pool, r->base);
+		/* giving one back merges idle ranges, never live ones */
+		for (next = r->next; next && next->state != VS_RANGE_LIVE;)
+			next = next->next;
+		slab = r->state == VS_RANGE_LIVE ? vs_slab_at(pool, r->base)
+						 : NULL;
 		if (!slab || slab->ctx != ctx)
 			continue;
 		lose_objects(pool, slab);
 		unmake(pool, slab);
-		/* giving it back may have merged what came next */
-		next = heap->first;
 	}
 	for (link = &pool->slabs; *link != s; link = &(*link)->next)
 		;

@@ -84,7 +84,8 @@ struct vs_slabs {
 	struct vs_slabs *next; /* all of the pool */
 	struct vs_ctx *ctx;
 	struct {
-		struct vs_slab *with_free;
+		/* of slabs with free objects; the empty ones are last */
+		struct vs_slab *with_free, *with_free_end;
 		struct vs_batch *pending, **pending_end; /* oldest first */
 	} class[VS_N_CLASSES];
 };
@@ -174,6 +175,8 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
  * back to the heap. Returns bytes given back. Lock.
  */
 uint64_t vs_slab_sweep(struct vs_pool *pool);
+/* The newest tag of the batches, 0 without any. Looks at each. Lock. */
+uint64_t vs_slab_newest(const struct vs_pool *pool);
 /* Takes back everything a dying, idle context owned. Lock. */
 void vs_slab_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx);
 /* The live object at `p` is not to be used again after its free. Lock. */

@@ -65,6 +65,7 @@ struct vs_pool {
 	uint64_t bare_tag;	      /* ... a marker last covered this tag */
 	uint64_t now;		      /* clock, ns, as of the last tick */
 	uint64_t small_bytes; /* live small objects, when last added up */
+	uint64_t live_most;   /* bytes ever live; stats' may foresee more */
 	/* ranges only, asked for and given; written under lock, read anywhere
 	 */
 	_Atomic uint64_t live_bytes, live_spans, live_blocks;

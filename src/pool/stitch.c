@@ -12,22 +12,11 @@ static uint64_t cap_of(struct vs_pool *pool, struct vs_plan *plan,
 	return how == VS_GROW_ALL ? NO_CAP : vs_plan_cap(pool, plan->kind);
 }
 
-static bool is_in_plan(struct vs_plan *plan, struct vs_chunk *c)
-{
-	struct vs_step *step;
-
-	TAILQ_FOREACH (step, &plan->steps, link) {
-		if (step->view->chunk == c)
-			return true;
-	}
-	return false;
-}
-
 /* The chunk may be mapped once more, in the region of the plan. */
 static bool may_use(struct vs_pool *pool, struct vs_plan *plan,
 		    struct vs_chunk *c, uint64_t cap)
 {
-	return c->size <= cap && !is_in_plan(plan, c) &&
+	return c->size <= cap && c->plan != plan->number &&
 	       !vs_view_is_in(c, plan->region) && vs_view_may_add(pool, c);
 }
 

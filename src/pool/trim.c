@@ -72,8 +72,7 @@ uint64_t vs_pool_trim(void)
 static uint64_t relieve_pool(struct vs_pool *pool)
 {
 	struct vs_fence *f = &pool->fence;
-	uint64_t tag = atomic_load(&f->epoch);
-	uint64_t released = trim_pool(pool);
+	uint64_t released = trim_pool(pool), tag = vs_mark_newest(pool);
 
 	while (released == 0 && !vs_fence_is_complete(f, tag) &&
 	       vs_fence_wait(f, RELIEF_PATIENCE)) {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_limits space|data|locked: a program whose address space (ulimit -v) or
- * data (ulimit -d) is limited uses CUDA, and most of what it may have for
- * itself; or one that keeps all its memory resident.
+ * victim_limits space|data|locked|devices: a program whose address space
+ * (ulimit -v) or data (ulimit -d) is limited uses CUDA, and most of what it may
+ * have for itself; or one that keeps all its memory resident; or one that uses
+ * all devices and a good part of the machine's address space.
  */
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -60,6 +61,24 @@ static void use_locked(void)
 	victim_free(p);
 }
 
+static void use_devices(void)
+{
+	size_t own = 16384 * GiB;
+	void *mine;
+	int n;
+
+	TRY(cuInit(0));
+	TRY(cuDeviceGetCount(&n));
+	for (int i = 0; i < n; i++) {
+		victim_start(i);
+		victim_alloc(3 * MiB);
+	}
+	mine = mmap(NULL, own, PROT_NONE,
+		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	CHECK(mine != MAP_FAILED);
+	munmap(mine, own);
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(argc == 2);
@@ -68,6 +87,8 @@ int main(int argc, char **argv)
 		    PROT_NONE);
 	else if (!strcmp(argv[1], "locked"))
 		use_locked();
+	else if (!strcmp(argv[1], "devices"))
+		use_devices();
 	else
 		use(RLIMIT_DATA, status("VmData:"), 384 * MiB, 192 * MiB,
 		    PROT_READ | PROT_WRITE);

@@ -307,6 +307,12 @@ static CUresult fake_total(size_t *out, CUdevice d)
 	return CUDA_SUCCESS;
 }
 
+static CUresult fake_count(int *out)
+{
+	*out = 1;
+	return CUDA_SUCCESS;
+}
+
 static CUresult fake_get_current(CUcontext *out)
 {
 	*out = fake.current;
@@ -435,6 +441,7 @@ void fake_install(uint64_t memory)
 	real.cuDeviceGetAttribute = fake_attribute;
 	real.cuDriverGetVersion = fake_version;
 	real.cuDeviceTotalMem_v2 = fake_total;
+	real.cuDeviceGetCount = fake_count;
 	real.cuCtxGetCurrent = fake_get_current;
 	real.cuCtxGetDevice = fake_get_device;
 	real.cuCtxPushCurrent_v2 = fake_push;

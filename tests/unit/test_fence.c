@@ -238,6 +238,19 @@ static void test_covers_a_context_that_arrives(void **state)
 	assert_int_equal(n_missed, 0);
 }
 
+/* A marker stands for the work of every context, however many there are. */
+static void test_many_contexts(void **state)
+{
+	unsigned long records = fake.records;
+
+	(void)state;
+	for (uintptr_t i = 1; i <= 300; i++)
+		assert_non_null(
+			vs_ctx_born((CUcontext)((uintptr_t)FAKE_CTX + i), 0));
+	record(0);
+	assert_int_equal(fake.records, records + 301);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -251,6 +264,7 @@ int main(void)
 		cmocka_unit_test_setup(test_looks_follow_the_lag, fresh),
 		cmocka_unit_test_setup(test_covers_a_context_that_arrives,
 				       fresh),
+		cmocka_unit_test_setup(test_many_contexts, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

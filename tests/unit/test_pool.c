@@ -467,6 +467,46 @@ static void test_out_of_memory_ladder(void **state)
 	assert_true(stats()->oom_wait > 0);
 }
 
+/* Out of memory is said at once where nothing that was freed may come. */
+static void test_no_wait_where_nothing_was_freed(void **state)
+{
+	CUdeviceptr q, p = take(700 * MiB), small = take(KiB);
+	uint64_t before;
+
+	(void)state;
+	give(take(50 * MiB));
+	give(small);
+	vs_pool_trim();
+	fake.lag_ns = 5000 * MS; /* of what is submitted from now on */
+	before = fake.now;
+	assert_int_equal(vs_pool_alloc(700 * MiB, &q),
+			 CUDA_ERROR_OUT_OF_MEMORY);
+	vs_pool_relieve();
+	vs_pool_relieve();
+	assert_in_range(fake.now - before, 0, 1000 * MS);
+	give(p);
+	give(take(700 * MiB));
+	assert_in_range(fake.now - before, 5000 * MS, 6000 * MS);
+}
+
+/* What could not be had does not count as what the program needs. */
+static void test_a_failure_is_no_high_water(void **state)
+{
+	CUdeviceptr p = take(100 * MiB), much;
+
+	(void)state;
+	assert_int_equal(vs_pool_alloc((size_t)1 << 30, &much),
+			 CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(stats()->live_high, 100 * MiB);
+	/* it is not kept for work that is behind, either */
+	fake.lag_ns = 50 * MS;
+	for (int i = 0; i < 20; i++) {
+		give(p);
+		p = take((size_t)(100 - i) * MiB);
+	}
+	assert_in_range(fake.held_high, 100 * MiB, 200 * MiB);
+}
+
 static void test_relieve_waits_for_pending(void **state)
 {
 	CUdeviceptr p = take(200 * MiB);
@@ -555,6 +595,8 @@ int main(void)
 		T(decay_zero_acts_at_synchronize),
 		T(memory_limit),
 		T(out_of_memory_ladder),
+		T(no_wait_where_nothing_was_freed),
+		T(a_failure_is_no_high_water),
 		T(relieve_waits_for_pending),
 		T(context_death_gives_everything_back),
 		T(sync_mode_waits_in_the_free),
