@@ -225,8 +225,9 @@ static inline bool may_poll(struct vs_fence *f)
 }
 
 /* How many of `n` markers are old enough to be complete; f->lock held. */
-static unsigned count_old(const struct vs_fence *f, unsigned n, uint64_t now)
+static unsigned count_old(const struct vs_fence *f, unsigned n)
 {
+	uint64_t now = vs_vmm_ticks();
 	unsigned n_old = 0;
 
 	while (n_old < n &&
@@ -244,13 +245,13 @@ static unsigned count_old(const struct vs_fence *f, unsigned n, uint64_t now)
  */
 static unsigned count_done(struct vs_fence *f)
 {
-	uint64_t now = vs_vmm_ticks();
 	unsigned n = f->tail - f->head, n_done = 0, next_step = 1;
-	unsigned step = count_old(f, n, now);
+	unsigned step = n > 1 ? count_old(f, n) : 1;
 
 	while (n_done < n) {
 		struct vs_marker *m;
 		unsigned i = n_done;
+		uint64_t age;
 
 		while (i + 1 < n && i + 1 < n_done + step &&
 		       !f->ring[(f->head + i) % VS_MARKERS].is_kept)
@@ -263,8 +264,9 @@ static unsigned count_done(struct vs_fence *f)
 			next_step *= 2;
 			continue;
 		}
-		if (now - m->recorded >= f->due)
-			f->due = (now - m->recorded) / 8 * 9;
+		age = vs_vmm_ticks() - m->recorded;
+		if (age >= f->due)
+			f->due = age / 8 * 9;
 		if (i == n_done)
 			break;
 		n = i;
