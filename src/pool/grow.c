@@ -93,6 +93,8 @@ static CUresult grow(struct vs_pool *pool, enum vs_heap_kind kind,
 	is_done = r == CUDA_SUCCESS && vs_plan_commit(pool, &plan, range_out);
 	if (r != CUDA_SUCCESS)
 		vs_plan_drop(pool, &plan);
+	else
+		vs_plan_loosen(pool);
 	pthread_mutex_unlock(&pool->lock);
 	if (r != CUDA_SUCCESS)
 		return r;
@@ -206,10 +208,10 @@ CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 	CUresult r = CUDA_ERROR_NOT_FOUND;
 
 	vs_dead_retire(pool);
-	if (how == VS_GROW_MOVE || how == VS_GROW_BEYOND) {
+	if (how != VS_GROW_WITHIN)
 		release_large(pool, kind, span);
+	if (how == VS_GROW_MOVE || how == VS_GROW_BEYOND)
 		r = grow(pool, kind, span, VS_GROW_WITHIN, range_out);
-	}
 	if (r == CUDA_ERROR_NOT_FOUND)
 		r = grow(pool, kind, span, how, range_out);
 	vs_stat_add(&pool->stats, vmm_ns, vs_vmm_clock() - began);

@@ -26,6 +26,11 @@ enum {
 	SLACK = 44, /* held beyond the high-water mark of live bytes; 1/1000 */
 	USUAL_TIMES = 4, /* a larger request gets several chunks */
 	FAST_TIMES = 4,	 /* chunks of a program that churns are larger */
+	/* See Note [Tight]: times halved, growths for each, kept if idle */
+	TIGHT_MOST = 6,
+	TIGHT_LASTS = 64,
+	TIGHT_TIMES = 4,
+	TIGHT_PIECES = 12, /* more for one request cost more than they save */
 };
 /* More handles or fewer cost more than the driver's own 16 and 64 GiB. */
 #define HUGE_CHUNK ((uint64_t)8 << 30)
@@ -71,14 +76,35 @@ static uint64_t usual_size(struct vs_pool *pool, enum vs_heap_kind kind)
 		share *= FAST_TIMES;
 	while (size * 2 <= share && size < chunk_rule[kind].most)
 		size *= 2;
-	return size;
+	size >>= (pool->tight + TIGHT_LASTS - 1) / TIGHT_LASTS;
+	return size > VS_GRANULE ? size : VS_GRANULE;
+}
+
+void vs_plan_tighten(struct vs_pool *pool, uint64_t span)
+{
+	uint64_t live = vs_stat_get(&pool->stats, live);
+
+	if (pool->chunks.held < live + span)
+		return; /* there is too little memory, however it lies */
+	pool->tight += TIGHT_LASTS;
+	if (pool->tight > TIGHT_MOST * TIGHT_LASTS)
+		pool->tight = TIGHT_MOST * TIGHT_LASTS;
+}
+
+void vs_plan_loosen(struct vs_pool *pool)
+{
+	if (pool->tight > 0)
+		pool->tight--;
 }
 
 uint64_t vs_plan_cap(struct vs_pool *pool, enum vs_heap_kind kind)
 {
-	return kind == VS_HEAP_LARGE || pool->chunk_size
-		       ? UINT64_MAX
-		       : 2 * usual_size(pool, kind);
+	if (pool->chunk_size)
+		return UINT64_MAX;
+	if (kind == VS_HEAP_LARGE)
+		return pool->tight ? TIGHT_TIMES * usual_size(pool, kind)
+				   : UINT64_MAX;
+	return 2 * usual_size(pool, kind);
 }
 
 uint64_t vs_plan_excess(struct vs_pool *pool, enum vs_heap_kind kind,
@@ -137,11 +163,17 @@ static bool is_nearly_all(struct vs_pool *pool, uint64_t bytes)
 static uint64_t largest_for(struct vs_pool *pool, uint64_t bytes,
 			    uint64_t usual)
 {
+	uint64_t most = USUAL_TIMES * usual;
+
 	if (pool->is_contiguous)
 		return UINT64_MAX;
 	if (pool->chunk_size)
 		return usual;
-	return is_nearly_all(pool, bytes) ? HUGE_CHUNK : USUAL_TIMES * usual;
+	if (is_nearly_all(pool, bytes))
+		return HUGE_CHUNK;
+	if (pool->tight && most < bytes / TIGHT_PIECES)
+		most = round_up(bytes / TIGHT_PIECES, VS_GRANULE);
+	return most;
 }
 
 /* What to create when a request needs less than the usual. */

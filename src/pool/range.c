@@ -9,6 +9,7 @@
 #include "pool/grow.h"
 #include "pool/mark.h"
 #include "pool/owner.h"
+#include "pool/plan.h"
 #include "pool/tcache.h"
 
 #define MS ((uint64_t)1000000)
@@ -324,6 +325,9 @@ static CUresult climb(struct vs_pool *pool, enum vs_heap_kind kind,
 {
 	CUresult r;
 
+	pthread_mutex_lock(&pool->lock);
+	vs_plan_tighten(pool, span);
+	pthread_mutex_unlock(&pool->lock);
 	if (grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r)) {
 		vs_stat_add(&pool->stats, oom_release, 1);
 		return r;

@@ -6,8 +6,15 @@
 #include "fake_test.h"
 #include "pool/slab.h"
 
+#define KiB ((size_t)1 << 10)
 #define MiB ((size_t)1 << 20)
 #define GiB ((uint64_t)1 << 30)
+
+static unsigned next(uint64_t *seed)
+{
+	*seed = *seed * 6364136223846793005 + 1442695040888963407;
+	return (unsigned)(*seed >> 33);
+}
 
 static int fresh(void **state)
 {
@@ -126,6 +133,69 @@ static void test_no_small_size_wastes_much(void **state)
 	assert_int_equal(vs_class_size(VS_N_CLASSES - 1), MiB);
 }
 
+enum { EDGE = 16000, EDGE_BLOCKS = 4096 };
+
+/*
+ * A program at the edge of its device: 95 % live, in blocks of 4 to 100 MB,
+ * some freed at random for each new one. Returns how many allocations failed.
+ */
+static unsigned live_at_the_edge(unsigned n)
+{
+	static struct {
+		CUdeviceptr p;
+		uint64_t span;
+	} block[EDGE_BLOCKS];
+	uint64_t most = fake.memory / 100 * 95, live = 0, seed = 1;
+	unsigned n_live = 0, n_failed = 0;
+
+	for (unsigned i = 0; i < n; i++) {
+		size_t size = 4000 * KiB + next(&seed) % (96000 * KiB);
+		uint64_t span = (size + 2 * MiB - 1) / (2 * MiB) * (2 * MiB);
+		CUdeviceptr p;
+
+		while (live + span > most) {
+			unsigned k = next(&seed) % n_live;
+
+			give(block[k].p);
+			live -= block[k].span;
+			block[k] = block[--n_live];
+		}
+		fake.now += 20000;
+		if (vs_pool_alloc(size, &p) != CUDA_SUCCESS) {
+			n_failed++;
+			continue;
+		}
+		live += span;
+		block[n_live].p = p;
+		block[n_live++].span = span;
+	}
+	while (n_live > 0)
+		give(block[--n_live].p);
+	return n_failed;
+}
+
+/* With chunks of one size one in 11 failed, though there was memory for all. */
+static void test_life_at_the_edge_of_the_device(void **state)
+{
+	(void)state;
+	fresh_driver(4 * GiB);
+	assert_in_range(live_at_the_edge(EDGE), 0, EDGE / 400);
+}
+
+/* A request for more than there is tells nothing about chunks. */
+static void test_a_vain_request_makes_no_small_chunks(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	fresh_driver(4 * GiB);
+	take(2048 * MiB);
+	for (int i = 0; i < 10; i++)
+		assert_int_equal(vs_pool_alloc(3 * GiB, &p),
+				 CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(vs_pool_of(0)->tight, 0);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -135,6 +205,8 @@ int main(void)
 		T(idle_chunks_of_one_region_are_used),
 		T(few_large_blocks_of_changing_sizes),
 		T(slabs_fill_their_chunks),
+		T(life_at_the_edge_of_the_device),
+		T(a_vain_request_makes_no_small_chunks),
 		T(no_small_size_wastes_much),
 	};
 
