@@ -26,6 +26,8 @@ SLOW = 20 if os.environ.get("VS_WRAP") else 1
 # driver calls made when a context is born, which prepares the pool
 BIRTH = {"cuMemAddressReserve": 1, "cuMemMap": 3, "cuMemSetAccess": 3,
          "cuMemRelease": 1}
+# under valgrind there is less address space, and the arena takes some tries
+HAS_SPACE = not os.environ.get("VS_WRAP")
 KiB, MiB = 1 << 10, 1 << 20
 TESTS = []
 
@@ -693,6 +695,8 @@ def import_fails():
              "cuMemSetAccess": "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"}
     exporter = Puppet("VMMSHIM_CHUNK_SIZE=2M")
     p, handle = exporter.share(5 * MiB)
+    if not HAS_SPACE:
+        del calls["cuMemAddressReserve"]
     for call, want in calls.items():
         for n in 1, 2:
             if n == 2 and call in ("cuMemAddressReserve", "cuMemSetAccess"):
@@ -813,6 +817,8 @@ def importer_killed_inside():
                     ("cuMemAddressReserve", 1), ("cuMemMap", 1),
                     ("cuMemMap", 2), ("cuMemSetAccess", 1), ("cuMemUnmap", 1),
                     ("cuMemRelease", 1), ("cuMemAddressFree", 1)):
+        if call == "cuMemAddressReserve" and not HAS_SPACE:
+            continue
         at = BIRTH.get(call, 0) + n
         importer = Puppet(f"SIM_FAIL={call}:{at}:kill")
         p, handle = exporter.share(30 * MiB, 6)
