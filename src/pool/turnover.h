@@ -10,10 +10,10 @@
  * allocates all it ever had live hundreds of times a second, is held back by
  * that work: for it memory is no better spent than anybody's.
  *
- * In its first 5 ms a program that has little live yet has some benefit of the
- * doubt: if it churns, chunks moved for want of memory then would lie at
- * several addresses, each of which has to be kept in step with the others from
- * there on: half of the instructions of its large blocks.
+ * In its first 5 ms, from the first miss on, a program that has little live yet
+ * has some benefit of the doubt: if it churns, chunks moved for want of memory
+ * then would lie at several addresses, each of which has to be kept in step
+ * with the others from there on: half of the instructions of its large blocks.
  *
  * Part of struct vs_pool and guarded by its lock.
  */

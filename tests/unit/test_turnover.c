@@ -90,6 +90,16 @@ static void test_churn_gets_room(void **state)
 	assert_in_range(fake.held_high, 1, 4 * LIVE * 16 * MiB);
 }
 
+/* The pool is made with the context; the program may begin much later. */
+static void test_churn_begins_late(void **state)
+{
+	(void)state;
+	assert_true(vs_pool_prepare(0));
+	fake.now += 1000000000;
+	churn(1500);
+	assert_in_range(moves(), 0, 50);
+}
+
 static void expect_frugal(void)
 {
 	CUdevice device;
@@ -205,6 +215,7 @@ int main(void)
 		cmocka_unit_test_setup(test_none_to_spare_on_a_full_device,
 				       fresh),
 		cmocka_unit_test_setup(test_churn_gets_room, fresh),
+		cmocka_unit_test_setup(test_churn_begins_late, fresh),
 		cmocka_unit_test_setup(test_work_gets_none, fresh),
 		cmocka_unit_test_setup(test_quick_work_gets_none, fresh),
 		cmocka_unit_test_setup(test_churn_may_slow_down, fresh),
