@@ -5,6 +5,9 @@
  * need not wait; the same program at the pace of real work gets none, and holds
  * what it needs.
  */
+#include <dlfcn.h>
+#include <pthread.h>
+
 #include "fake_test.h"
 #include "pool/state.h"
 
@@ -205,6 +208,53 @@ static void test_none_to_spare_on_a_full_device(void **state)
 	assert_int_equal(fake.natives, 0);
 }
 
+#define OTHER ((CUcontext)0x2000)
+
+/* The other context dies when this lock is given back next. */
+static pthread_mutex_t *deadly;
+
+/* In the place of the C library's. */
+int pthread_mutex_unlock(pthread_mutex_t *lock)
+{
+	static int (*next)(pthread_mutex_t *);
+	int result;
+
+	if (!next)
+		*(void **)&next = dlsym(RTLD_NEXT, "pthread_mutex_unlock");
+	result = next(lock);
+	if (lock == deadly && vs_pool_by_index(0)->pending_bytes == 0) {
+		deadly = NULL;
+		vs_pool_ctx_dying(OTHER, 0);
+	}
+	return result;
+}
+
+/*
+ * What is taken back was of the context that freed it. That one may die before
+ * the memory is handed out again.
+ */
+static void test_taken_back_from_a_dying_context(void **state)
+{
+	CUdeviceptr p, q;
+
+	(void)state;
+	vs_knobs.memory_limit.value = 96 * MiB;
+	give(take(2 * MiB));
+	vs_pool_ctx_born(OTHER, 0);
+	fake.current = OTHER;
+	p = take(64 * MiB);
+	give(p);
+	fake.current = FAKE_CTX;
+	vs_pool_by_index(0)->turnover.is_fast = true;
+	deadly = &vs_pool_by_index(0)->grow;
+	q = take(64 * MiB);
+	assert_null(deadly);
+	assert_int_equal(q, p);
+	assert_int_equal(stats()->live, 64 * MiB);
+	assert_true(take(16 * MiB) - p >= 64 * MiB);
+	give(q);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -216,6 +266,8 @@ int main(void)
 				       fresh),
 		cmocka_unit_test_setup(test_churn_gets_room, fresh),
 		cmocka_unit_test_setup(test_churn_begins_late, fresh),
+		cmocka_unit_test_setup(test_taken_back_from_a_dying_context,
+				       fresh),
 		cmocka_unit_test_setup(test_work_gets_none, fresh),
 		cmocka_unit_test_setup(test_quick_work_gets_none, fresh),
 		cmocka_unit_test_setup(test_churn_may_slow_down, fresh),
