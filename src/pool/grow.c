@@ -250,7 +250,7 @@ void vs_grow_spare(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span)
 	if (r == CUDA_SUCCESS)
 		vs_heap_give(pool, &pool->heap[kind], range);
 	else
-		vs_turnover_no_spare(pool);
+		vs_turnover_no_spare(pool, span);
 	pthread_mutex_unlock(&pool->lock);
 	pthread_mutex_unlock(&pool->grow);
 }

@@ -46,7 +46,7 @@ uint64_t vs_turnover_extra(struct vs_pool *pool);
  * marker before, and by those before that.
  */
 bool vs_turnover_wants_spare(struct vs_pool *pool, uint64_t span);
-/* There could be none: not for some time. */
-void vs_turnover_no_spare(struct vs_pool *pool);
+/* There could be none, so it is not to be spared: not for some time. */
+void vs_turnover_no_spare(struct vs_pool *pool, uint64_t span);
 
 #endif

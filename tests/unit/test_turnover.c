@@ -206,6 +206,8 @@ static void test_none_to_spare_on_a_full_device(void **state)
 	assert_in_range(fake.held_high, 1, (1024 + 64) * MiB);
 	assert_in_range(fake.refused, 1, 2);
 	assert_int_equal(fake.natives, 0);
+	/* nor may other blocks take what these could not have */
+	assert_int_equal(vs_pool_by_index(0)->turnover.spare, 0);
 }
 
 #define OTHER ((CUcontext)0x2000)
