@@ -183,7 +183,7 @@ static struct vs_chunk *next_above(struct vs_pool *pool, uint64_t above)
 	return c;
 }
 
-/* Releases chunks above a size, as a small request is not to touch them. */
+/* Releases chunks that are too large for the request (vs_plan_excess). */
 static void release_large(struct vs_pool *pool, enum vs_heap_kind kind,
 			  uint64_t span)
 {

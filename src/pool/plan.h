@@ -69,8 +69,9 @@ bool vs_plan_commit(struct vs_pool *pool, struct vs_plan *plan,
 		    struct vs_range **range_out);
 
 /*
- * Bytes to release first so that a request of a small kind need not pin an
- * idle chunk much larger than itself; *above_out: only chunks larger than so.
+ * Bytes to release first so that a request need not pin an idle chunk much
+ * larger than those of its kind are now; *above_out: only chunks larger than so
+ * (UINT64_MAX: none is too large).
  */
 uint64_t vs_plan_excess(struct vs_pool *pool, enum vs_heap_kind kind,
 			uint64_t span, uint64_t *above_out);
