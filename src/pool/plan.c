@@ -82,11 +82,10 @@ static uint64_t usual_size(struct vs_pool *pool, enum vs_heap_kind kind)
 
 void vs_plan_tighten(struct vs_pool *pool, uint64_t span)
 {
-	/* the gauge would count the request itself, too */
-	uint64_t taken = pool->live_bytes + pool->small_bytes;
+	uint64_t used = pool->live_spans + pool->slab_bytes +
+			pool->pending_bytes + vs_stat_get(&pool->stats, dead);
 
-	taken += pool->pending_bytes;
-	if (pool->chunks.held < taken + span)
+	if (pool->chunks.held < used + span)
 		return; /* there is too little memory, however it lies */
 	if (pool->chunks.idle_bytes >= span)
 		return; /* whole chunks serve it, whatever their size */

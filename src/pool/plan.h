@@ -78,8 +78,8 @@ uint64_t vs_plan_excess(struct vs_pool *pool, enum vs_heap_kind kind,
 
 /*
  * The driver has no more memory for a request of so many bytes. If the pool
- * holds as much that is neither live nor pending, and less than that in whole
- * idle chunks, it lies scattered.
+ * holds as much that no range uses, and less than that in whole idle chunks, it
+ * lies scattered.
  *
  * Note [Tight]: what a chunk in use has idle in its middle no block but those
  * of its neighbourhood can have. With 93 % of a device live, in blocks of 4 to

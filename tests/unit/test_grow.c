@@ -239,6 +239,25 @@ static void test_pending_memory_makes_no_small_chunks(void **state)
 	assert_int_equal(vs_pool_of(0)->tight, 0);
 }
 
+/* Nor is what slabs have free. */
+static void test_slabs_in_part_make_no_small_chunks(void **state)
+{
+	enum { N = 8000 };
+	static CUdeviceptr p[N];
+	unsigned n = 0;
+
+	(void)state;
+	fresh_driver(GiB / 2);
+	while (n < N && vs_pool_alloc(64 * KiB, &p[n]) == CUDA_SUCCESS)
+		n++;
+	vs_pool_of(0)->tight = 0;
+	for (unsigned i = 0; i < n; i += 2)
+		give(p[i]);
+	while (vs_pool_alloc(MiB, &p[0]) == CUDA_SUCCESS)
+		;
+	assert_int_equal(vs_pool_of(0)->tight, 0);
+}
+
 /* A request of more than half of what lies scattered would have fit, too. */
 static void test_a_large_request_finds_memory_scattered(void **state)
 {
@@ -269,6 +288,7 @@ int main(void)
 		T(a_vain_request_makes_no_small_chunks),
 		T(idle_chunks_at_the_edge_make_no_small_ones),
 		T(pending_memory_makes_no_small_chunks),
+		T(slabs_in_part_make_no_small_chunks),
 		T(a_large_request_finds_memory_scattered),
 		T(no_small_size_wastes_much),
 	};
