@@ -300,7 +300,8 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device)
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice device)
 {
-	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxReset);
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxReset) &&
+		       is_countable(device);
 	pthread_mutex_t *turn = begin_turn(is_open, device);
 	CUresult result;
 
@@ -313,7 +314,8 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice device)
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
-	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxReset_v2);
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxReset_v2) &&
+		       is_countable(device);
 	pthread_mutex_t *turn = begin_turn(is_open, device);
 	CUresult result;
 

@@ -4,7 +4,7 @@
  * for each block which context it was allocated under, and records markers in
  * each context that can reach a block.
  *
- * The table is keyed by handle and guarded by one mutex (first in the lock
+ * The table is keyed by handle and guarded by one mutex (last in the lock
  * order). A struct vs_ctx is never freed: a dead one stays valid to look at,
  * and a context that gets the same handle value later gets a new struct.
  *

@@ -183,7 +183,7 @@ static struct vs_chunk *next_above(struct vs_pool *pool, uint64_t above)
 	return c;
 }
 
-/* Releases chunks above a size, as a small request is not to touch them. */
+/* Releases chunks that are too large for the request (vs_plan_excess). */
 static void release_large(struct vs_pool *pool, enum vs_heap_kind kind,
 			  uint64_t span)
 {
@@ -250,7 +250,7 @@ void vs_grow_spare(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span)
 	if (r == CUDA_SUCCESS)
 		vs_heap_give(pool, &pool->heap[kind], range);
 	else
-		vs_turnover_no_spare(pool);
+		vs_turnover_no_spare(pool, span);
 	pthread_mutex_unlock(&pool->lock);
 	pthread_mutex_unlock(&pool->grow);
 }

@@ -25,7 +25,11 @@ enum vs_grow_how {
 	VS_GROW_WITHIN,
 	VS_GROW_MOVE, /* by idle chunks from elsewhere; NOT_FOUND if too few */
 	VS_GROW_BEYOND, /* by new chunks, whatever is held */
-	VS_GROW_ALL,	/* by every idle chunk there is, the rest new */
+	/*
+	 * By every idle chunk there is, the rest new; but what vs_plan_excess()
+	 * tells is released before.
+	 */
+	VS_GROW_ALL,
 };
 
 /*

@@ -2,6 +2,7 @@
 #include "pool/mark.h"
 
 #include "pool/dead.h"
+#include "pool/range.h"
 #include "pool/slab.h"
 
 /* Ticks that memory is without a marker before a free records one. */
@@ -166,6 +167,8 @@ void vs_mark_wait_at_free(struct vs_pool *pool)
 		return;
 	pthread_mutex_lock(&pool->lock);
 	bytes = pool->bare_bytes;
+	/* what the last wait was for is done, and not to be waited for again */
+	vs_range_harvest(pool);
 	/* what is covered may be far from complete, and more would follow */
 	if (f->has_context_events && pool->pending_bytes > bytes)
 		bytes = pool->pending_bytes;

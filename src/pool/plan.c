@@ -82,10 +82,13 @@ static uint64_t usual_size(struct vs_pool *pool, enum vs_heap_kind kind)
 
 void vs_plan_tighten(struct vs_pool *pool, uint64_t span)
 {
-	uint64_t live = vs_stat_get(&pool->stats, live);
+	uint64_t used = pool->live_spans + pool->slab_bytes +
+			pool->pending_bytes + vs_stat_get(&pool->stats, dead);
 
-	if (pool->chunks.held < live + span)
+	if (pool->chunks.held < used + span)
 		return; /* there is too little memory, however it lies */
+	if (pool->chunks.idle_bytes >= span)
+		return; /* whole chunks serve it, whatever their size */
 	pool->tight += TIGHT_LASTS;
 	if (pool->tight > TIGHT_MOST * TIGHT_LASTS)
 		pool->tight = TIGHT_MOST * TIGHT_LASTS;

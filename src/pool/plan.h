@@ -69,23 +69,24 @@ bool vs_plan_commit(struct vs_pool *pool, struct vs_plan *plan,
 		    struct vs_range **range_out);
 
 /*
- * Bytes to release first so that a request of a small kind need not pin an
- * idle chunk much larger than itself; *above_out: only chunks larger than so.
+ * Bytes to release first so that a request need not pin an idle chunk much
+ * larger than those of its kind are now; *above_out: only chunks larger than so
+ * (UINT64_MAX: none is too large).
  */
 uint64_t vs_plan_excess(struct vs_pool *pool, enum vs_heap_kind kind,
 			uint64_t span, uint64_t *above_out);
 
 /*
  * The driver has no more memory for a request of so many bytes. If the pool
- * holds as much that is not live, it lies scattered.
+ * holds as much that no range uses, and less than that in whole idle chunks, it
+ * lies scattered.
  *
  * Note [Tight]: what a chunk in use has idle in its middle no block but those
  * of its neighbourhood can have. With 93 % of a device live, in blocks of 4 to
  * 300 MB, one allocation of 60 found no room though the driver's own would
  * have; with 95 %, one of 11. So each time that happens new chunks are half as
  * large, down to a 64th, and idle ones larger than a few of these are released
- * rather than used; with each 64 chunks' worth of growth that goes well they
- * double again.
+ * rather than used; with each 64 growths that go well they double again.
  */
 void vs_plan_tighten(struct vs_pool *pool, uint64_t span);
 /* A plan was carried out: one step back. */

@@ -16,7 +16,7 @@
  *   pending      freed, its marker not yet seen complete
  *   idle         free to be handed out
  *
- * Lock order: context table > pool.grow > pool.lock > fence.record. No driver
+ * Lock order: pool.grow > pool.lock > fence.lock > context table's. No driver
  * call is made under pool.lock except event calls; pool.grow may be held over
  * driver calls that do not wait for the GPU.
  */

@@ -72,6 +72,8 @@ static void map_first(struct vs_pool *pool, enum vs_heap_kind kind)
 		return;
 	pthread_mutex_lock(&pool->lock);
 	vs_heap_give(pool, &pool->heap[kind], r);
+	/* the first 5 ms are those of the program (pool/turnover) */
+	pool->turnover.began = 0;
 	pthread_mutex_unlock(&pool->lock);
 }
 

@@ -132,6 +132,8 @@ static struct vs_range *take_back(struct vs_pool *pool, enum vs_heap_kind kind,
 	TAILQ_REMOVE(&pool->pending, r, link);
 	pool->pending_bytes -= r->span;
 	show_pending(pool);
+	/* that of the free may die before it is handed out */
+	r->ctx = NULL;
 	r->state = VS_RANGE_LIVE;
 	return r;
 }

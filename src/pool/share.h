@@ -50,7 +50,7 @@ uint64_t vs_share_serial(void);
 /*
  * Waits for all work submitted so far in the contexts of these devices (bits)
  * and in `ctx`. False, at once, while a capture is open, which such a wait
- * would kill.
+ * would kill, and without host memory.
  */
 bool vs_share_settle(uint64_t devices, CUcontext ctx);
 

@@ -129,7 +129,10 @@ bool vs_turnover_wants_spare(struct vs_pool *pool, uint64_t span)
 	return t->is_fast;
 }
 
-void vs_turnover_no_spare(struct vs_pool *pool)
+void vs_turnover_no_spare(struct vs_pool *pool, uint64_t span)
 {
-	pool->turnover.thick = -PAUSE;
+	struct vs_turnover *t = &pool->turnover;
+
+	t->spare -= span < t->spare ? span : t->spare;
+	t->thick = -PAUSE;
 }

@@ -10,10 +10,10 @@
  * allocates all it ever had live hundreds of times a second, is held back by
  * that work: for it memory is no better spent than anybody's.
  *
- * In its first 5 ms a program that has little live yet has some benefit of the
- * doubt: if it churns, chunks moved for want of memory then would lie at
- * several addresses, each of which has to be kept in step with the others from
- * there on: half of the instructions of its large blocks.
+ * In its first 5 ms, from the first miss on, a program that has little live yet
+ * has some benefit of the doubt: if it churns, chunks moved for want of memory
+ * then would lie at several addresses, each of which has to be kept in step
+ * with the others from there on: half of the instructions of its large blocks.
  *
  * Part of struct vs_pool and guarded by its lock.
  */
@@ -30,7 +30,7 @@ struct vs_turnover {
 	uint64_t began, waited; /* the window: clock, ns waited before */
 	uint64_t handed_before; /* the same, and small objects */
 	uint64_t times_before;	/* allocations */
-	uint64_t spare;		/* bytes of the blocks to spare */
+	uint64_t spare;		/* bytes of the blocks to spare; while fast */
 	uint64_t times_settled; /* allocations before the last vs_mark_settle */
 	int thick;		/* how many came thick, so far; or of a pause */
 	bool is_fast;		/* in the last whole window */
@@ -46,7 +46,7 @@ uint64_t vs_turnover_extra(struct vs_pool *pool);
  * marker before, and by those before that.
  */
 bool vs_turnover_wants_spare(struct vs_pool *pool, uint64_t span);
-/* There could be none: not for some time. */
-void vs_turnover_no_spare(struct vs_pool *pool);
+/* There could be none, so it is not to be spared: not for some time. */
+void vs_turnover_no_spare(struct vs_pool *pool, uint64_t span);
 
 #endif

@@ -3,6 +3,8 @@
  * victim_reset: contexts are reset and destroyed with memory live, and the
  * program goes on.
  */
+#include <limits.h>
+
 #include "victim_link.h"
 
 /* Which version cuda.h means by cuCtxCreate has changed; every driver has this.
@@ -65,6 +67,9 @@ int main(int argc, char **argv)
 	sim_client_note_free((void *)(uintptr_t)p);
 	TRY(cuDevicePrimaryCtxReset(device));
 	printf("free after reset: %s\n", victim_name(cuMemFree(p)));
+	printf("reset of no device: %s, %s\n",
+	       victim_name(cuDevicePrimaryCtxReset(-1)),
+	       victim_name(cuDevicePrimaryCtxReset(INT_MAX)));
 	TRY(cuDevicePrimaryCtxRetain(&ctx, device));
 	TRY(cuCtxSetCurrent(ctx));
 	fill("after reset");

@@ -196,6 +196,85 @@ static void test_a_vain_request_makes_no_small_chunks(void **state)
 	assert_int_equal(vs_pool_of(0)->tight, 0);
 }
 
+/*
+ * At the edge of the device each growth within what was live at most is refused
+ * by the driver. Where idle chunks serve it nothing lies scattered, and chunks
+ * that were made small once are to grow again.
+ */
+static void test_idle_chunks_at_the_edge_make_no_small_ones(void **state)
+{
+	CUdeviceptr p[33], q[8];
+
+	(void)state;
+	fresh_driver(4 * GiB);
+	for (int i = 0; i < 33; i++)
+		p[i] = take(120 * MiB);
+	fake.others = 100 * MiB;
+	for (int i = 0; i < 33; i += 2)
+		give(p[i]);
+	vs_pool_of(0)->tight = 64;
+	for (int i = 0; i < 8; i++)
+		q[i] = take(130 * MiB);
+	assert_int_equal(fake.natives, 0);
+	assert_in_range(fake.refused, 1, 8);
+	assert_int_equal(vs_pool_of(0)->tight, 64 - 8);
+	for (int i = 0; i < 8; i++)
+		give(q[i]);
+}
+
+/* What is freed but in use by a GPU far behind is not scattered either. */
+static void test_pending_memory_makes_no_small_chunks(void **state)
+{
+	CUdeviceptr p[3];
+
+	(void)state;
+	fresh_driver(4 * GiB);
+	for (int i = 0; i < 3; i++)
+		p[i] = take(1200 * MiB);
+	fake.lag_ns = GiB; /* a second */
+	for (int i = 0; i < 3; i++)
+		give(p[i]);
+	take(1250 * MiB);
+	assert_int_equal(fake.natives, 0);
+	assert_int_equal(vs_pool_of(0)->tight, 0);
+}
+
+/* Nor is what slabs have free. */
+static void test_slabs_in_part_make_no_small_chunks(void **state)
+{
+	enum { N = 8000 };
+	static CUdeviceptr p[N];
+	unsigned n = 0;
+
+	(void)state;
+	fresh_driver(GiB / 2);
+	while (n < N && vs_pool_alloc(64 * KiB, &p[n]) == CUDA_SUCCESS)
+		n++;
+	vs_pool_of(0)->tight = 0;
+	for (unsigned i = 0; i < n; i += 2)
+		give(p[i]);
+	while (vs_pool_alloc(MiB, &p[0]) == CUDA_SUCCESS)
+		;
+	assert_int_equal(vs_pool_of(0)->tight, 0);
+}
+
+/* A request of more than half of what lies scattered would have fit, too. */
+static void test_a_large_request_finds_memory_scattered(void **state)
+{
+	static CUdeviceptr p[1000];
+	CUdeviceptr out;
+
+	(void)state;
+	fresh_driver(4 * GiB);
+	for (int i = 0; i < 1000; i++)
+		p[i] = take(4 * MiB);
+	for (int i = 0; i < 1000; i += 2)
+		give(p[i]);
+	assert_int_equal(vs_pool_alloc(1200 * MiB, &out),
+			 CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(vs_pool_of(0)->tight, 64);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -207,6 +286,10 @@ int main(void)
 		T(slabs_fill_their_chunks),
 		T(life_at_the_edge_of_the_device),
 		T(a_vain_request_makes_no_small_chunks),
+		T(idle_chunks_at_the_edge_make_no_small_ones),
+		T(pending_memory_makes_no_small_chunks),
+		T(slabs_in_part_make_no_small_chunks),
+		T(a_large_request_finds_memory_scattered),
 		T(no_small_size_wastes_much),
 	};
 

@@ -5,6 +5,9 @@
  * need not wait; the same program at the pace of real work gets none, and holds
  * what it needs.
  */
+#include <dlfcn.h>
+#include <pthread.h>
+
 #include "fake_test.h"
 #include "pool/state.h"
 
@@ -88,6 +91,16 @@ static void test_churn_gets_room(void **state)
 	assert_in_range(moves(), 0, 50);
 	/* bounded: live, three times that, and what is held in any case */
 	assert_in_range(fake.held_high, 1, 4 * LIVE * 16 * MiB);
+}
+
+/* The pool is made with the context; the program may begin much later. */
+static void test_churn_begins_late(void **state)
+{
+	(void)state;
+	assert_true(vs_pool_prepare(0));
+	fake.now += 1000000000;
+	churn(1500);
+	assert_in_range(moves(), 0, 50);
 }
 
 static void expect_frugal(void)
@@ -193,6 +206,55 @@ static void test_none_to_spare_on_a_full_device(void **state)
 	assert_in_range(fake.held_high, 1, (1024 + 64) * MiB);
 	assert_in_range(fake.refused, 1, 2);
 	assert_int_equal(fake.natives, 0);
+	/* nor may other blocks take what these could not have */
+	assert_int_equal(vs_pool_by_index(0)->turnover.spare, 0);
+}
+
+#define OTHER ((CUcontext)0x2000)
+
+/* The other context dies when this lock is given back next. */
+static pthread_mutex_t *deadly;
+
+/* In the place of the C library's. */
+int pthread_mutex_unlock(pthread_mutex_t *lock)
+{
+	static int (*next)(pthread_mutex_t *);
+	int result;
+
+	if (!next)
+		*(void **)&next = dlsym(RTLD_NEXT, "pthread_mutex_unlock");
+	result = next(lock);
+	if (lock == deadly && vs_pool_by_index(0)->pending_bytes == 0) {
+		deadly = NULL;
+		vs_pool_ctx_dying(OTHER, 0);
+	}
+	return result;
+}
+
+/*
+ * What is taken back was of the context that freed it. That one may die before
+ * the memory is handed out again.
+ */
+static void test_taken_back_from_a_dying_context(void **state)
+{
+	CUdeviceptr p, q;
+
+	(void)state;
+	vs_knobs.memory_limit.value = 96 * MiB;
+	give(take(2 * MiB));
+	vs_pool_ctx_born(OTHER, 0);
+	fake.current = OTHER;
+	p = take(64 * MiB);
+	give(p);
+	fake.current = FAKE_CTX;
+	vs_pool_by_index(0)->turnover.is_fast = true;
+	deadly = &vs_pool_by_index(0)->grow;
+	q = take(64 * MiB);
+	assert_null(deadly);
+	assert_int_equal(q, p);
+	assert_int_equal(stats()->live, 64 * MiB);
+	assert_true(take(16 * MiB) - p >= 64 * MiB);
+	give(q);
 }
 
 int main(void)
@@ -205,6 +267,9 @@ int main(void)
 		cmocka_unit_test_setup(test_none_to_spare_on_a_full_device,
 				       fresh),
 		cmocka_unit_test_setup(test_churn_gets_room, fresh),
+		cmocka_unit_test_setup(test_churn_begins_late, fresh),
+		cmocka_unit_test_setup(test_taken_back_from_a_dying_context,
+				       fresh),
 		cmocka_unit_test_setup(test_work_gets_none, fresh),
 		cmocka_unit_test_setup(test_quick_work_gets_none, fresh),
 		cmocka_unit_test_setup(test_churn_may_slow_down, fresh),
