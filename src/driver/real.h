@@ -69,5 +69,7 @@ void vs_real_set(const struct vs_real *functions);
 
 /* "CUDA_ERROR_OUT_OF_MEMORY", or "unknown error". */
 const char *vs_real_error(CUresult result);
+/* A kernel ended in it, and its context answers with it ever after. */
+bool vs_real_is_for_good(CUresult result);
 
 #endif

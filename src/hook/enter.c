@@ -35,33 +35,13 @@ void vs_enter_initialized(void)
 	vs_trace_init();
 }
 
-/* A kernel ended in it, and the context answers with it ever after. */
-static bool is_for_good(CUresult result)
-{
-	switch ((int)result) {
-	case CUDA_ERROR_ECC_UNCORRECTABLE:
-	case CUDA_ERROR_ILLEGAL_ADDRESS:
-	case CUDA_ERROR_LAUNCH_TIMEOUT:
-	case CUDA_ERROR_ASSERT:
-	case CUDA_ERROR_HARDWARE_STACK_ERROR:
-	case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-	case CUDA_ERROR_MISALIGNED_ADDRESS:
-	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-	case CUDA_ERROR_INVALID_PC:
-	case CUDA_ERROR_LAUNCH_FAILED:
-		return true;
-	default:
-		return false;
-	}
-}
-
 void vs_seen_failed(CUresult result)
 {
 	if (result == CUDA_ERROR_DEINITIALIZED) {
 		vs_gate_deinitialized();
 		return;
 	}
-	if (is_for_good(result))
+	if (vs_real_is_for_good(result))
 		vs_pool_broken();
 	vs_pool_faulted(result);
 }

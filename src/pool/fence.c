@@ -35,14 +35,22 @@ void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 	f->is_ordered = is_ordered && has_context_events;
 }
 
-/* A driver call of a marker failed: the program's own calls will tell why. */
+/*
+ * A driver call of a marker failed. If a kernel of the program did, its own
+ * next call says so: whether the shim saw it first is chance.
+ */
 static void break_fence(struct vs_fence *f, const char *call, CUresult r)
 {
+	static const char text[] =
+		"%s failed: %s; allocations go to the driver from now on";
+
 	if (r == CUDA_ERROR_DEINITIALIZED ||
 	    atomic_exchange(&f->is_broken, true))
 		return;
-	vs_warn("%s failed: %s; allocations go to the driver from now on", call,
-		vs_real_error(r));
+	if (vs_real_is_for_good(r))
+		vs_info(text, call, vs_real_error(r));
+	else
+		vs_warn(text, call, vs_real_error(r));
 }
 
 /* One event in one context; f->lock held, captures shut out. */

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_fault: a kernel writes where there is no memory. From the next wait on
- * the context has nothing but that error to give, and no memory either.
+ * victim_fault [late]: a kernel writes where there is no memory. From the next
+ * wait on the context has nothing but that error to give, and no memory either.
+ * late: that wait comes a while later.
  */
+#include <unistd.h>
+
 #include "victim_link.h"
 
-int main(void)
+int main(int argc, char **argv)
 {
 	CUdeviceptr nowhere = (CUdeviceptr)0x70 << 32, p[20];
 	uint32_t value = 1;
@@ -25,6 +28,8 @@ int main(void)
 	TRY(cuCtxSynchronize());
 
 	victim_launch(kernel, NULL, arguments);
+	if (argc > 1 && !strcmp(argv[1], "late"))
+		usleep(300000);
 	printf("wait: %s\n", victim_name(cuCtxSynchronize()));
 	for (int i = 0; i < 5; i++)
 		printf("%d bytes: %s\n", 1000 << i * 3,
