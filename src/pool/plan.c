@@ -110,15 +110,6 @@ uint64_t vs_plan_cap(struct vs_pool *pool, enum vs_heap_kind kind)
 	return 2 * usual_size(pool, kind);
 }
 
-uint64_t vs_plan_excess(struct vs_pool *pool, enum vs_heap_kind kind,
-			uint64_t span, uint64_t *above_out)
-{
-	uint64_t need = round_up(span, VS_GRANULE), room = allowance(pool);
-
-	*above_out = vs_plan_cap(pool, kind);
-	return need > room ? need - room : 0;
-}
-
 struct vs_step *vs_plan_step(struct vs_plan *plan, struct vs_chunk *c)
 {
 	struct vs_step *step = vs_meta_alloc(sizeof(*step));
@@ -177,6 +168,19 @@ static uint64_t largest_for(struct vs_pool *pool, uint64_t bytes,
 	if (pool->tight && most < bytes / TIGHT_PIECES)
 		most = round_up(bytes / TIGHT_PIECES, VS_GRANULE);
 	return most;
+}
+
+uint64_t vs_plan_excess(struct vs_pool *pool, enum vs_heap_kind kind,
+			uint64_t span, uint64_t *above_out)
+{
+	uint64_t need = round_up(span, VS_GRANULE), room = allowance(pool);
+	uint64_t cap = vs_plan_cap(pool, kind), own = 0;
+
+	/* what would be created for it again is not too large */
+	if (kind == VS_HEAP_LARGE && cap != UINT64_MAX)
+		own = largest_for(pool, span, usual_size(pool, kind));
+	*above_out = own > cap ? own : cap;
+	return need > room ? need - room : 0;
 }
 
 /* What to create when a request needs less than the usual. */

@@ -4,6 +4,7 @@
  * sizes, and idle ones before new ones.
  */
 #include "fake_test.h"
+#include "pool/plan.h"
 #include "pool/slab.h"
 
 #define KiB ((size_t)1 << 10)
@@ -275,6 +276,24 @@ static void test_a_large_request_finds_memory_scattered(void **state)
 	assert_int_equal(vs_pool_of(0)->tight, 64);
 }
 
+/* Chunks as large as would be made for the block again are not too large. */
+static void test_a_huge_block_keeps_its_chunks_on_a_full_device(void **state)
+{
+	struct vs_pool *pool;
+	uint64_t above;
+
+	(void)state;
+	give(take(64 * GiB));
+	pool = vs_pool_of(0);
+	assert_true(vs_plan_excess(pool, VS_HEAP_LARGE, 65 * GiB, &above) > 0);
+	assert_int_equal(above, UINT64_MAX);
+	pool->tight = 384;
+	assert_true(vs_plan_excess(pool, VS_HEAP_LARGE, 65 * GiB, &above) > 0);
+	assert_int_equal(above, 8 * GiB);
+	assert_true(vs_plan_excess(pool, VS_HEAP_LARGE, 24 * GiB, &above) > 0);
+	assert_int_equal(above, 2 * GiB);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -285,6 +304,7 @@ int main(void)
 		T(few_large_blocks_of_changing_sizes),
 		T(slabs_fill_their_chunks),
 		T(life_at_the_edge_of_the_device),
+		T(a_huge_block_keeps_its_chunks_on_a_full_device),
 		T(a_vain_request_makes_no_small_chunks),
 		T(idle_chunks_at_the_edge_make_no_small_ones),
 		T(pending_memory_makes_no_small_chunks),
