@@ -158,11 +158,10 @@ static bool is_countable(CUdevice device)
 	return device >= 0 && device < VS_MAX_DEVICES;
 }
 
-/* Takes the turn of a device, or none; see `turns`. */
+/* Takes the turn of a countable device, or none; see `turns`. */
 static pthread_mutex_t *begin_turn(bool is_open, CUdevice device)
 {
-	pthread_mutex_t *turn =
-		is_open && is_countable(device) ? &turns[device] : NULL;
+	pthread_mutex_t *turn = is_open ? &turns[device] : NULL;
 
 	if (turn)
 		pthread_mutex_lock(turn);
@@ -270,60 +269,66 @@ static void released(CUdevice device, bool is_told)
 		dying(ctx, device);
 }
 
-VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device)
+/* The driver's function, of either version. */
+typedef CUresult(CUDAAPI *primary_fn)(CUdevice device);
+
+static CUresult release_primary(bool is_open, primary_fn real, CUdevice device)
 {
-	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxRelease) &&
-		       is_countable(device);
 	pthread_mutex_t *turn = begin_turn(is_open, device);
 	bool is_told = is_open && before_release(device);
-	CUresult result = vs_seen(vs_real.cuDevicePrimaryCtxRelease(device));
+	CUresult result = vs_seen(real(device));
 
 	if (result == CUDA_SUCCESS && is_open)
 		released(device, is_told);
 	end_turn(turn);
 	return result;
+}
+
+static CUresult reset_primary(bool is_open, primary_fn real, CUdevice device)
+{
+	pthread_mutex_t *turn = begin_turn(is_open, device);
+	CUresult result;
+
+	if (is_open)
+		dying(NULL, device);
+	result = vs_seen(real(device));
+	end_turn(turn);
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device)
+{
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxRelease) &&
+		       is_countable(device);
+
+	return release_primary(is_open, vs_real.cuDevicePrimaryCtxRelease,
+			       device);
 }
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
 	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxRelease_v2) &&
 		       is_countable(device);
-	pthread_mutex_t *turn = begin_turn(is_open, device);
-	bool is_told = is_open && before_release(device);
-	CUresult result = vs_seen(vs_real.cuDevicePrimaryCtxRelease_v2(device));
 
-	if (result == CUDA_SUCCESS && is_open)
-		released(device, is_told);
-	end_turn(turn);
-	return result;
+	return release_primary(is_open, vs_real.cuDevicePrimaryCtxRelease_v2,
+			       device);
 }
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice device)
 {
 	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxReset) &&
 		       is_countable(device);
-	pthread_mutex_t *turn = begin_turn(is_open, device);
-	CUresult result;
 
-	if (is_open)
-		dying(NULL, device);
-	result = vs_seen(vs_real.cuDevicePrimaryCtxReset(device));
-	end_turn(turn);
-	return result;
+	return reset_primary(is_open, vs_real.cuDevicePrimaryCtxReset, device);
 }
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
 	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxReset_v2) &&
 		       is_countable(device);
-	pthread_mutex_t *turn = begin_turn(is_open, device);
-	CUresult result;
 
-	if (is_open)
-		dying(NULL, device);
-	result = vs_seen(vs_real.cuDevicePrimaryCtxReset_v2(device));
-	end_turn(turn);
-	return result;
+	return reset_primary(is_open, vs_real.cuDevicePrimaryCtxReset_v2,
+			     device);
 }
 
 static void green_created(CUgreenCtx handle, CUdevice device, bool was_active)

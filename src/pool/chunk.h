@@ -41,7 +41,7 @@ struct vs_chunk {
 	/* head, tail and the tree by size are out of date */
 	bool is_stale;
 	bool is_by_size; /* in that tree */
-	bool has_dead;	 /* `dead` is not 0 */
+	bool has_dead;	 /* `dead` is not 0; here for the cache line */
 
 	TAILQ_ENTRY(vs_chunk) link; /* in idle or cached */
 	RB_ENTRY(vs_chunk) by_size;

@@ -8,7 +8,6 @@
 #include "driver/real.h"
 #include "driver/vmm.h"
 #include "pool/capture.h"
-#include "pool/event.h"
 
 /* What vs_fence_pace() is: ticks; of the lag. */
 #define PACE_LEAST ((uint64_t)200000)

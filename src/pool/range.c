@@ -72,11 +72,9 @@ uint64_t vs_range_slack(struct vs_pool *pool)
 /* Lock. */
 static inline void set_live(struct vs_pool *pool, uint64_t live)
 {
-	atomic_store_explicit(&pool->stats.live, live, memory_order_relaxed);
-	if (live > pool->live_most) {
+	vs_stat_set(&pool->stats, live, live);
+	if (live > pool->live_most)
 		pool->live_most = live;
-		vs_stat_set(&pool->stats, live, live);
-	}
 }
 
 /* Brings the gauges of live memory up to date; lock. */
@@ -151,9 +149,7 @@ static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 	 */
 	if (!TAILQ_EMPTY(&pool->pending)) {
 		vs_mark_at_alloc(pool);
-		r = NULL;
-		if (pool->turnover.is_fast)
-			r = take_back(pool, kind, span);
+		r = pool->turnover.is_fast ? take_back(pool, kind, span) : NULL;
 		if (r)
 			return r;
 		vs_range_harvest(pool);

@@ -185,8 +185,7 @@ static bool settle_all(struct vs_ctx_set *set, struct vs_ctx *own)
 	vs_capture_let_in();
 	for (int i = 0; events && i < set->n; i++)
 		settle(set->list[i], events[i]);
-	if (own_event)
-		settle(own, own_event);
+	settle(own, own_event);
 	if (events != some)
 		vs_meta_free(events, bytes);
 	return true;
