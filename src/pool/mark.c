@@ -11,13 +11,41 @@
 #define QUANTA 64
 /* The part of the device's memory that may be without one. */
 #define BARE_SHARE 16
+/* A GPU so far behind leaves the host time to wait; ticks, 1 to 3 ms. */
+#define LATE ((uint64_t)2000000)
+/* Pending ranges looked at for one that fits; 128 found hardly more. */
+#define FITS_TRIED 32
 /* Without context events, and the knob: freed and not yet waited for. */
 #define UNSEEN_LEAST ((uint64_t)16 << 20)
 
-uint64_t vs_mark_much_pending(const struct vs_pool *pool)
+static uint64_t much_pending(const struct vs_pool *pool)
 {
 	return pool->pending_limit ? pool->pending_limit
 				   : vs_stat_get(&pool->stats, live_high) / 20;
+}
+
+/* A range that a large request fits, and hardly less, is among the oldest. */
+static bool has_pending_fit(struct vs_pool *pool, uint64_t span)
+{
+	struct vs_range *r = TAILQ_FIRST(&pool->pending);
+
+	if (span < VS_MIDDLE_MAX)
+		return false;
+	for (int i = 0; r && i < FITS_TRIED; i++) {
+		if (r->span >= span && r->span - span <= span / 10)
+			return true;
+		r = TAILQ_NEXT(r, link);
+	}
+	return false;
+}
+
+bool vs_mark_is_worth_a_wait(struct vs_pool *pool, uint64_t span)
+{
+	uint64_t lag =
+		atomic_load_explicit(&pool->fence.lag, memory_order_relaxed);
+
+	return pool->pending_bytes > much_pending(pool) ||
+	       (lag >= LATE && has_pending_fit(pool, span));
 }
 
 /* The tag of what was freed last; 0 if nothing is pending or dead. */
@@ -154,7 +182,7 @@ static uint64_t most_bare(struct vs_pool *pool)
 		most = vs_stat_get(&pool->stats, live_high) + VS_FLOOR;
 		return most < share ? most : share;
 	}
-	most = vs_mark_much_pending(pool);
+	most = much_pending(pool);
 	return most > UNSEEN_LEAST || pool->pending_limit ? most : UNSEEN_LEAST;
 }
 

@@ -25,11 +25,13 @@
 #include "pool/state.h"
 
 /*
- * Pending memory is worth a wait when much of the memory is in it: more bytes
- * than the knob allows, or than a twentieth of the most that was ever live (the
- * traces of HACKING.md).
+ * Whether a request of so many bytes that nothing idle fits is to wait for what
+ * is pending before chunks are moved for it. If much of the memory is pending:
+ * more bytes than the knob allows, or than a twentieth of the most that was
+ * ever live (the traces of HACKING.md). And if a large block that would serve
+ * is pending behind a GPU that is late: the host has the time.
  */
-uint64_t vs_mark_much_pending(const struct vs_pool *pool);
+bool vs_mark_is_worth_a_wait(struct vs_pool *pool, uint64_t span);
 
 /*
  * So many bytes were freed (are pending or dead) that no marker covers. Records

@@ -16,7 +16,7 @@ static const struct {
 	unsigned share;
 	uint64_t most;
 } chunk_rule[VS_N_HEAPS] = {
-	[VS_HEAP_LARGE] = {48, (uint64_t)256 << 20},
+	[VS_HEAP_LARGE] = {50, (uint64_t)256 << 20},
 	[VS_HEAP_MIDDLE] = {256, (uint64_t)32 << 20},
 	[VS_HEAP_SLABS] = {512, (uint64_t)16 << 20},
 };

@@ -17,12 +17,10 @@
 #define THRIFT_PATIENCE (100 * MS)
 /* How long a wait may take when the alternative is out of memory. */
 #define NEED_PATIENCE (30000 * MS)
-/* Ranges below this are kept apart, in chunks of their own size. */
-#define MIDDLE_MAX ((uint64_t)8 << 20)
 
 static enum vs_heap_kind kind_of(uint64_t span)
 {
-	return span < MIDDLE_MAX ? VS_HEAP_MIDDLE : VS_HEAP_LARGE;
+	return span < VS_MIDDLE_MAX ? VS_HEAP_MIDDLE : VS_HEAP_LARGE;
 }
 
 void vs_range_live(struct vs_pool *pool, uint64_t *asked_out,
@@ -251,8 +249,8 @@ static bool wait_for_pending(struct vs_pool *pool, uint64_t until)
 
 /*
  * Grows within what the program needs, else by moving, else waits; past what
- * it needs only when nothing is pending any more. While much is pending a wait
- * is better than a move: what comes back often fits as it is.
+ * it needs only when nothing is pending any more. While much is pending, or
+ * what fits, a wait is better than a move: what comes back often fits as it is.
  */
 static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 			    uint64_t span, struct vs_range **range_out)
@@ -262,15 +260,15 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 	CUresult r;
 
 	for (;;) {
-		bool is_much;
+		bool may_wait;
 
 		grow_once(pool, kind, span, VS_GROW_WITHIN, range_out, &r);
 		if (r != CUDA_ERROR_NOT_FOUND)
 			return r;
 		pthread_mutex_lock(&pool->lock);
-		is_much = pool->pending_bytes > vs_mark_much_pending(pool);
+		may_wait = vs_mark_is_worth_a_wait(pool, span);
 		pthread_mutex_unlock(&pool->lock);
-		if (is_much && wait_for_pending(pool, until))
+		if (may_wait && wait_for_pending(pool, until))
 			continue;
 		if (!is_gathered && gather_small(pool, &is_gathered))
 			continue;

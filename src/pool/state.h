@@ -29,12 +29,15 @@
 #define VS_GRANULE ((size_t)2 << 20)   /* what a chunk is a multiple of */
 #define VS_ALIGN ((size_t)512)	       /* of every allocation (facts, 6) */
 
+/* Ranges below this are kept apart, in chunks of their own size. */
+#define VS_MIDDLE_MAX ((uint64_t)8 << 20)
+
 /* Memory that is held without asking whether it is needed (see pool/grow). */
 #define VS_FLOOR ((uint64_t)64 << 20)
 
 /* Heaps of a pool: stretches of the arena, one store of chunks. */
 enum vs_heap_kind {
-	VS_HEAP_LARGE,	/* ranges of 8 MiB and more */
+	VS_HEAP_LARGE,	/* ranges of VS_MIDDLE_MAX and more */
 	VS_HEAP_MIDDLE, /* smaller ranges */
 	VS_HEAP_SLABS,
 	VS_N_HEAPS

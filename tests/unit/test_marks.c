@@ -262,6 +262,46 @@ static void test_frees_beside_a_capture_wait_now_and_then(void **state)
 	assert_in_range(n_barriers, 32 / 5, 32 / 5 + 1);
 }
 
+/*
+ * A block of 200 MiB is freed behind a GPU that is so late, and one is wanted:
+ * 300 MiB idle elsewhere would do, in pieces. Returns how many were moved.
+ */
+static uint64_t moves_behind(uint64_t lag_ns)
+{
+	CUdeviceptr p[40], block, again;
+	uint64_t moved;
+
+	fresh_driver((uint64_t)139 << 30);
+	vs_knobs.memory_limit.value = 4240 * MiB; /* no more than needed */
+	vs_knobs.pending_limit.value = 400 * MiB; /* so that this is little */
+	block = take(200 * MiB);
+	for (int i = 0; i < 40; i++)
+		p[i] = take(100 * MiB);
+	for (int i = 3; i < 18; i += 6)
+		give(p[i]);
+	fake.lag_ns = lag_ns;
+	for (int i = 0; i < 100; i++) {
+		give(take(16 * MiB));
+		fake.now += lag_ns / 4;
+	}
+	fake.now += lag_ns;
+	take(16 * MiB);
+	moved = vs_stat_get(stats(), chunks_moved);
+	give(block);
+	again = take(200 * MiB);
+	moved = vs_stat_get(stats(), chunks_moved) - moved;
+	assert_int_equal(again == block, moved == 0);
+	return moved;
+}
+
+/* The host has time, and a move would cost it driver calls. */
+static void test_what_fits_is_waited_for_behind_a_late_gpu(void **state)
+{
+	(void)state;
+	assert_int_equal(moves_behind(20 * MS), 0);
+	assert_in_range(moves_behind(MS / 2), 2, 6);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -279,6 +319,8 @@ int main(void)
 			fresh),
 		cmocka_unit_test_setup(test_much_has_a_marker_at_its_free,
 				       fresh),
+		cmocka_unit_test(
+			test_what_fits_is_waited_for_behind_a_late_gpu),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
