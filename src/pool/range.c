@@ -486,12 +486,12 @@ CUresult vs_range_slab(struct vs_pool *pool, struct vs_slabs *s, unsigned class)
 	range = take(pool, VS_HEAP_SLABS, span);
 	pthread_mutex_unlock(&pool->lock);
 	r = range ? CUDA_SUCCESS : get_more(pool, VS_HEAP_SLABS, span, &range);
-	if (r != CUDA_SUCCESS) {
-		if (r != CUDA_ERROR_OUT_OF_MEMORY)
-			return VS_PASS;
+	if (r == CUDA_ERROR_OUT_OF_MEMORY)
 		vs_stat_add(&pool->stats, failed, 1);
+	if (r == CUDA_ERROR_OUT_OF_MEMORY && pool->memory_limit != UINT64_MAX)
+		return r;
+	if (r != CUDA_SUCCESS)
 		return VS_PASS; /* the driver may still find a few bytes */
-	}
 	pthread_mutex_lock(&pool->lock);
 	slab = vs_slab_make(pool, s, class, range);
 	if (!slab)

@@ -442,6 +442,11 @@ static void test_memory_limit(void **state)
 	assert_int_equal(fake.natives, 0);
 	give(p);
 	give(take(90 * MiB));
+	/* nor are small ones the driver's beyond it */
+	for (int i = 0; i < 100; i++)
+		take(MiB);
+	assert_int_equal(vs_pool_alloc(MiB, &q), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(vs_pool_alloc(512, &q), CUDA_ERROR_OUT_OF_MEMORY);
 	assert_true(fake.held_high <= 100 * MiB);
 }
 
