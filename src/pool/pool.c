@@ -459,23 +459,24 @@ void vs_pool_ctx_born(CUcontext handle, CUdevice device)
 CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled)
 {
 	struct vs_ctx *from = vs_ctx_get(ctx), *to = vs_ctx_get(peer);
-	struct vs_pool *pool;
 	CUresult r = CUDA_SUCCESS;
+	struct vs_pool *pool;
+	uint64_t bit, before;
 
 	/* access left in place after a disable harms nobody (semantics, 5) */
 	if (!from || !to || !is_enabled || from->device == to->device)
 		return CUDA_SUCCESS;
+	bit = (uint64_t)1 << from->device;
 	pthread_mutex_lock(&making);
-	atomic_fetch_or(&peers_of[to->device], (uint64_t)1 << from->device);
+	before = atomic_fetch_or(&peers_of[to->device], bit);
 	pool = vs_pool_of(to->device);
 	pthread_mutex_unlock(&making);
 	if (pool) {
 		r = vs_range_allow_peer(pool, from->device);
 		welcome_device(pool, from->device);
 	}
-	if (r != CUDA_SUCCESS)
-		atomic_fetch_and(&peers_of[to->device],
-				 ~((uint64_t)1 << from->device));
+	if (r != CUDA_SUCCESS && !(before & bit))
+		atomic_fetch_and(&peers_of[to->device], ~bit);
 	return r;
 }
 

@@ -566,13 +566,13 @@ found:
 
 CUresult vs_range_allow_peer(struct vs_pool *pool, CUdevice peer)
 {
+	uint64_t size = 0, bit = (uint64_t)1 << peer, before;
 	CUresult r = CUDA_SUCCESS;
 	CUdeviceptr at = 0;
-	uint64_t size = 0;
 
 	pthread_mutex_lock(&pool->grow);
-	atomic_fetch_or(&pool->peers, (uint64_t)1 << peer);
-	atomic_fetch_or(&pool->reach, (uint64_t)1 << peer);
+	before = atomic_fetch_or(&pool->peers, bit);
+	atomic_fetch_or(&pool->reach, bit);
 	for (;;) {
 		bool has_more;
 
@@ -586,9 +586,9 @@ CUresult vs_range_allow_peer(struct vs_pool *pool, CUdevice peer)
 	}
 	if (r == CUDA_SUCCESS)
 		r = vs_guard_allow(pool);
-	/* or no chunk could be mapped any more */
-	if (r != CUDA_SUCCESS)
-		atomic_fetch_and(&pool->peers, ~((uint64_t)1 << peer));
+	/* or no chunk could be mapped any more; another context may have it */
+	if (r != CUDA_SUCCESS && !(before & bit))
+		atomic_fetch_and(&pool->peers, ~bit);
 	pthread_mutex_unlock(&pool->grow);
 	return r;
 }

@@ -24,7 +24,7 @@ struct mapping {
 	RB_ENTRY(mapping) entry;
 	CUdeviceptr at;
 	struct handle *handle;
-	int has_access;
+	uint64_t devices; /* with access, a bit each */
 };
 
 static int compare(const struct mapping *a, const struct mapping *b)
@@ -111,12 +111,13 @@ int fake_piece(CUdeviceptr p, struct fake_piece *out)
 {
 	struct mapping *m = first_behind(p);
 
-	if (!m || m->at > p || !m->has_access)
+	if (!m || m->at > p || m->devices == 0)
 		return 0;
 	out->handle = m->handle->id;
 	out->handle_size = m->handle->size;
 	out->offset = p - m->at;
 	out->size = m->handle->size - out->offset;
+	out->devices = m->devices;
 	return 1;
 }
 
@@ -259,16 +260,18 @@ static CUresult fake_access(CUdeviceptr at, size_t size,
 	static const double first_us[] = {17, 18, 19, 45, 122, 381};
 	static const double again_us[] = {34, 34, 36, 62, 139, 398};
 	CUdeviceptr end = at + size;
+	uint64_t devices = 0;
 
-	(void)access, (void)n;
 	if (fails(&fake.fail_access))
 		return CUDA_ERROR_UNKNOWN;
+	for (size_t i = 0; i < n; i++)
+		devices |= (uint64_t)1 << access[i].location.id;
 	while (at < end) {
 		struct mapping *m = begins_at(at);
 
 		if (!m)
 			broken("cuMemSetAccess over a hole");
-		m->has_access = 1;
+		m->devices = devices;
 		at += m->handle->size;
 		spend(cost_at(m->handle->mapped > 1 ? again_us : first_us,
 			      m->handle->size));

@@ -46,6 +46,7 @@ void fake_install(uint64_t memory);
 struct fake_piece {
 	uint64_t handle, handle_size; /* a number that no other ever has */
 	uint64_t offset, size;	      /* up to the end of the handle */
+	uint64_t devices;	      /* with access, a bit each */
 };
 
 /* What lies at `p`; 0 if nothing does, or without access. */

@@ -294,6 +294,35 @@ static void test_a_huge_block_keeps_its_chunks_on_a_full_device(void **state)
 	assert_int_equal(above, 2 * GiB);
 }
 
+static void expect_devices(CUdeviceptr p, uint64_t devices)
+{
+	struct fake_piece piece;
+
+	assert_true(fake_piece(p, &piece));
+	assert_int_equal(piece.devices, devices);
+}
+
+/* A peer that has access keeps it, though the driver refuses another one. */
+static void test_a_refused_peer_takes_nothing_from_others(void **state)
+{
+	CUcontext one = (CUcontext)0x2000, other = (CUcontext)0x3000;
+	CUcontext third = (CUcontext)0x4000;
+
+	(void)state;
+	expect_devices(take(64 * MiB), 1);
+	vs_pool_ctx_born(one, 1);
+	vs_pool_ctx_born(other, 1);
+	vs_pool_ctx_born(third, 2);
+	assert_int_equal(vs_pool_peer(one, FAKE_CTX, true), CUDA_SUCCESS);
+	expect_devices(take(64 * MiB), 3);
+	fake.fail_access = 1;
+	assert_int_not_equal(vs_pool_peer(other, FAKE_CTX, true), CUDA_SUCCESS);
+	fake.fail_access = 1;
+	assert_int_not_equal(vs_pool_peer(third, FAKE_CTX, true), CUDA_SUCCESS);
+	assert_int_equal(vs_pool_peers(0), 2);
+	expect_devices(take(1024 * MiB), 3);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -311,6 +340,7 @@ int main(void)
 		T(slabs_in_part_make_no_small_chunks),
 		T(a_large_request_finds_memory_scattered),
 		T(no_small_size_wastes_much),
+		T(a_refused_peer_takes_nothing_from_others),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
