@@ -573,9 +573,9 @@ void vs_fence_forget(struct vs_fence *f, struct vs_ctx *ctx)
 {
 	pthread_mutex_lock(&f->lock);
 	vs_events_drop(&f->spare, ctx);
-	for (unsigned i = f->head; i != f->tail; i++) {
+	for (unsigned i = f->head; i != f->tail; i++)
 		vs_events_drop(&f->ring[i % VS_MARKERS].events, ctx);
-	}
+	atomic_store(&f->is_broken, false); /* another's error comes again */
 	pthread_mutex_unlock(&f->lock);
 }
 

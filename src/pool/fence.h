@@ -201,7 +201,10 @@ bool vs_fence_barrier(struct vs_fence *f);
  */
 bool vs_fence_welcome(struct vs_fence *f, struct vs_ctx *ctx);
 
-/* Drops the events of a context that is idle and about to die. */
+/*
+ * Drops the events of a context that is idle and about to die, and an error
+ * that may have been its own.
+ */
 void vs_fence_forget(struct vs_fence *f, struct vs_ctx *ctx);
 
 /* Ends the current epoch without a marker; returns its number. */

@@ -251,6 +251,32 @@ static void test_many_contexts(void **state)
 	assert_int_equal(fake.records, records + 301);
 }
 
+static CUresult fails_elsewhere(CUcontext ctx, CUevent event)
+{
+	return ctx == FAKE_CTX ? record_event(ctx, event) : CUDA_ERROR_ASSERT;
+}
+
+/* What broke with one context is whole when that is gone. */
+static void test_an_error_goes_with_its_context(void **state)
+{
+	uint64_t tag;
+
+	(void)state;
+	vs_pool_ctx_born(SECOND_CTX, 0);
+	tag = record(LAG);
+	record_event = vs_real.cuCtxRecordEvent;
+	vs_real.cuCtxRecordEvent = fails_elsewhere;
+	assert_false(vs_fence_record(fence));
+	assert_false(vs_fence_wait(fence, NEVER));
+	vs_pool_ctx_dying(SECOND_CTX, 0);
+	assert_true(vs_fence_wait(fence, NEVER));
+	assert_true(vs_fence_is_complete(fence, tag));
+	tag = record(LAG);
+	assert_true(vs_fence_wait_tag(fence, tag, NEVER));
+	give(take(64 << 20));
+	vs_real.cuCtxRecordEvent = record_event;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -265,6 +291,8 @@ int main(void)
 		cmocka_unit_test_setup(test_covers_a_context_that_arrives,
 				       fresh),
 		cmocka_unit_test_setup(test_many_contexts, fresh),
+		cmocka_unit_test_setup(test_an_error_goes_with_its_context,
+				       fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
