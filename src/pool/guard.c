@@ -345,6 +345,7 @@ CUresult vs_guard_free(struct vs_pool *pool, CUdeviceptr p)
 	pthread_mutex_lock(&pool->lock);
 	TAILQ_INSERT_TAIL(&pool->guard.pending, r, link);
 	pthread_mutex_unlock(&pool->lock);
+	vs_mark_wait_at_free(pool);
 	vs_guard_collect(pool);
 	return CUDA_SUCCESS;
 }
@@ -363,10 +364,20 @@ static struct vs_range *next_complete(struct vs_pool *pool)
 	return NULL;
 }
 
+uint64_t vs_guard_newest(const struct vs_pool *pool)
+{
+	const struct vs_range *r;
+	uint64_t tag = 0;
+
+	TAILQ_FOREACH (r, &pool->guard.pending, link)
+		tag = r->tag > tag ? r->tag : tag;
+	return tag;
+}
+
 uint64_t vs_guard_collect(struct vs_pool *pool)
 {
 	struct vs_fence *f = &pool->fence;
-	uint64_t released = 0, tag = 0;
+	uint64_t released = 0, tag;
 	struct vs_range *r;
 	bool is_empty;
 
@@ -374,8 +385,7 @@ uint64_t vs_guard_collect(struct vs_pool *pool)
 		return 0;
 	pthread_mutex_lock(&pool->lock);
 	is_empty = TAILQ_EMPTY(&pool->guard.pending);
-	TAILQ_FOREACH (r, &pool->guard.pending, link)
-		tag = r->tag > tag ? r->tag : tag;
+	tag = vs_guard_newest(pool);
 	pthread_mutex_unlock(&pool->lock);
 	if (is_empty)
 		return 0;

@@ -65,11 +65,13 @@ CUresult vs_guard_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 bool vs_guard_holds(const struct vs_pool *pool, CUdeviceptr p);
 /*
  * Frees a block by its base; VS_PASS if there is none. Waits for the work
- * before it, unless a capture is open or that takes too long; then whoever
- * comes by later unmaps it.
+ * before it, unless that takes too long or a capture is open (then once for
+ * many); whoever comes by later unmaps it.
  */
 CUresult vs_guard_free(struct vs_pool *pool, CUdeviceptr p);
 
+/* The newest tag of what was freed and is still mapped, or 0. Lock. */
+uint64_t vs_guard_newest(const struct vs_pool *pool);
 /* Unmaps what was freed and is complete; never waits. Takes grow, the lock. */
 uint64_t vs_guard_collect(struct vs_pool *pool);
 /* The live blocks of a dying, idle context are freed. Lock. */

@@ -60,14 +60,16 @@ static uint64_t newest_tag(struct vs_pool *pool)
 uint64_t vs_mark_newest(struct vs_pool *pool)
 {
 	/* policy ordered: what is idle may be in use up to there */
-	uint64_t newest = atomic_load(&pool->fence.done), large, small;
+	uint64_t newest = atomic_load(&pool->fence.done), tags[3];
 
 	pthread_mutex_lock(&pool->lock);
-	large = newest_tag(pool);
-	small = vs_slab_newest(pool);
+	tags[0] = newest_tag(pool);
+	tags[1] = vs_slab_newest(pool);
+	tags[2] = vs_guard_newest(pool);
 	pthread_mutex_unlock(&pool->lock);
-	newest = large > newest ? large : newest;
-	return small > newest ? small : newest;
+	for (int i = 0; i < 3; i++)
+		newest = tags[i] > newest ? tags[i] : newest;
+	return newest;
 }
 
 /* A marker covers all that is pending, or could not be recorded. */

@@ -298,6 +298,7 @@ static bool climb_by_waiting(struct vs_pool *pool, enum vs_heap_kind kind,
 	for (;;) {
 		bool is_last = vs_fence_is_complete(f, until);
 
+		vs_guard_collect(pool);
 		pthread_mutex_lock(&pool->lock);
 		vs_mark_all(pool);
 		vs_slab_sweep(pool);

@@ -3,6 +3,7 @@
  * Knob GUARD on the counting driver: where a block lies, what is unmapped when,
  * what it costs, and that the program gets its memory when guarding fails.
  */
+#include "driver/real.h"
 #include "fake_test.h"
 #include "pool/fence.h"
 #include "pool/share.h"
@@ -139,6 +140,58 @@ static void test_long_work_does_not_hold_a_free_up_for_ever(void **state)
 	vs_pool_tick();
 	assert_int_equal(fake_mapping(p), 0);
 	assert_int_equal(stats()->pending, 0);
+}
+
+/* What a free did not wait for to its end is there when it is needed. */
+static void test_memory_under_long_work_is_waited_for(void **state)
+{
+	CUdeviceptr p[7];
+
+	(void)state;
+	for (int i = 0; i < 7; i++)
+		p[i] = take(GiB);
+	fake.lag_ns = 15000 * MS;
+	for (int i = 0; i < 7; i++)
+		give(p[i]);
+	assert_int_not_equal(stats()->pending, 0);
+	p[0] = take(4 * GiB);
+	assert_int_equal(fake.natives, 0);
+	give(p[0]);
+}
+
+static CUresult native_alloc(CUdeviceptr *p, size_t size)
+{
+	(void)size;
+	*p = 0x5000;
+	return CUDA_SUCCESS;
+}
+
+/* As the driver's: waits for all work. */
+static CUresult native_free(CUdeviceptr p)
+{
+	(void)p;
+	fake.now += fake.lag_ns;
+	return CUDA_SUCCESS;
+}
+
+static void test_memory_freed_in_a_capture_comes_round(void **state)
+{
+	struct vs_real real = vs_real;
+
+	(void)state;
+	real.cuMemAlloc_v2 = native_alloc;
+	real.cuMemFree_v2 = native_free;
+	vs_real_set(&real);
+	give(take(GiB));
+	vs_capture_before_begin((CUstream)0x10);
+	vs_capture_after_begin((CUstream)0x10, false, true);
+	fake.captures = 1;
+	for (int i = 0; i < 32; i++)
+		give(take(GiB));
+	assert_int_equal(stats()->native, 0);
+	assert_true(fake.held_high <= 3 * GiB);
+	fake.captures = 0;
+	vs_capture_ended((CUstream)0x10, false);
 }
 
 static void test_addresses_come_round_late(void **state)
@@ -294,6 +347,8 @@ int main(void)
 		T(free_waits_and_unmaps),
 		T(nothing_is_unmapped_in_a_capture),
 		T(long_work_does_not_hold_a_free_up_for_ever),
+		T(memory_under_long_work_is_waited_for),
+		T(memory_freed_in_a_capture_comes_round),
 		T(addresses_come_round_late),
 		T(little_address_space_comes_round),
 		T(many_small_ones_find_their_memory),
