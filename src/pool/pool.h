@@ -101,6 +101,11 @@ uint64_t vs_pool_trim(void);
 /* Decay: idle memory above the threshold unused for DECAY_MS goes back. */
 void vs_pool_tick(void);
 /*
+ * The process is about to end: whoever gives idle memory back stops after the
+ * chunk in hand, until this is called with false.
+ */
+void vs_pool_ending(bool is);
+/*
  * The program is about to wait for the GPU: what it freed gets a marker, so
  * that the wait is for that, too. It has just done so: the marker is looked at
  * next (and decay 0 acts here). Cheap.

@@ -28,7 +28,7 @@
 #define TRACE_MS 100
 #define PERIOD_MIN_MS 50
 #define PERIOD_MAX_MS 1000
-/* Longest that the end of the process waits for a trim under way. */
+/* Longest that the end of the process waits for a chunk being released. */
 #define EXIT_WAIT_MS 20
 
 /* Bits of `requests`, the word the thread sleeps on. */
@@ -172,8 +172,12 @@ static void *run(void *unused)
 static void at_exit(void)
 {
 	post(STOP);
+	vs_pool_ending(true);
 	for (int i = 0; i < EXIT_WAIT_MS && atomic_load(&is_busy); i++)
 		vs_cancel_free_sleep(1000000);
+	/* other exit handlers may yet need what is idle */
+	if (!atomic_load(&is_busy))
+		vs_pool_ending(false);
 }
 
 static int create(pthread_t *thread_out, size_t stack_bytes)

@@ -7,6 +7,7 @@
 _Atomic int fake_n_pools;
 struct vs_stats fake_stats[FAKE_POOLS];
 _Atomic int fake_n_trims, fake_n_ticks, fake_n_refreshes, fake_n_relaxes;
+_Atomic bool fake_is_ending;
 void (*_Atomic fake_in_trim)(void);
 
 void fake_fill(int i)
@@ -42,6 +43,11 @@ uint64_t vs_pool_trim(void)
 		in_trim();
 	fake_n_trims++;
 	return 0;
+}
+
+void vs_pool_ending(bool is)
+{
+	fake_is_ending = is;
 }
 
 void vs_pool_tick(void)

@@ -6,6 +6,7 @@
 #define TESTS_UNIT_FAKE_POOL_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include "base/stat.h"
 
@@ -17,6 +18,9 @@ extern struct vs_stats fake_stats[FAKE_POOLS];
 /* Calls so far. */
 extern _Atomic int fake_n_trims, fake_n_ticks, fake_n_refreshes;
 extern _Atomic int fake_n_relaxes;
+
+/* What vs_pool_ending was told. */
+extern _Atomic bool fake_is_ending;
 
 /* Runs inside each vs_pool_trim, if set. */
 extern void (*_Atomic fake_in_trim)(void);

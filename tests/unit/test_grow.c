@@ -323,6 +323,27 @@ static void test_a_refused_peer_takes_nothing_from_others(void **state)
 	expect_devices(take(1024 * MiB), 3);
 }
 
+static void process_ends(CUdeviceptr at, uint64_t size)
+{
+	(void)at, (void)size;
+	vs_pool_ending(true);
+}
+
+/* No driver call may meet a driver that is shutting down. */
+static void test_a_trim_ends_with_the_process(void **state)
+{
+	(void)state;
+	vs_knobs.chunk_size.value = 32 * MiB;
+	give(take(GiB));
+	fake.on_unmap = process_ends;
+	assert_int_equal(vs_pool_trim(), 32 * MiB);
+	assert_int_equal(vs_pool_trim(), 0);
+	vs_pool_ending(false);
+	fake.on_unmap = NULL;
+	assert_int_equal(vs_pool_trim(), GiB - 32 * MiB);
+	assert_int_equal(fake.held, 0);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -341,6 +362,7 @@ int main(void)
 		T(a_large_request_finds_memory_scattered),
 		T(no_small_size_wastes_much),
 		T(a_refused_peer_takes_nothing_from_others),
+		T(a_trim_ends_with_the_process),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -297,6 +297,36 @@ static void exit_in_short_trim(void *unused)
 	exit_in_trim((void *)trim_shortly);
 }
 
+/* As a long one does that looks after each chunk. */
+static void trim_until_end(void)
+{
+	is_trimming = 1;
+	while (!fake_is_ending)
+		sched_yield();
+}
+
+static void driver_sees_all_undone(void)
+{
+	driver_sees_no_trim();
+	/* the handlers that run later may need memory */
+	if (fake_is_ending)
+		_exit(97);
+}
+
+static void exit_in_long_trim(void *unused)
+{
+	(void)unused;
+	atexit(driver_sees_all_undone);
+	exit_in_trim((void *)trim_until_end);
+}
+
+static void exit_ends_a_trim(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, exit_in_long_trim, NULL);
+	assert_child_ok(&c);
+}
+
 static void exit_waits_a_little(void **unused)
 {
 	(void)unused;
@@ -428,6 +458,7 @@ int main(void)
 		cmocka_unit_test(no_call_after_exit),
 		cmocka_unit_test(exit_is_not_held_up),
 		cmocka_unit_test(exit_waits_a_little),
+		cmocka_unit_test(exit_ends_a_trim),
 		cmocka_unit_test(forked),
 		cmocka_unit_test(without_a_thread),
 		cmocka_unit_test(writes_the_trace),
