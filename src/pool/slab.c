@@ -163,6 +163,21 @@ bool vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,
 	return true;
 }
 
+bool vs_slab_return_one(struct vs_pool *pool, struct vs_slabs *s,
+			unsigned class, const struct vs_batch *one)
+{
+	struct vs_batch *newest =
+		(struct vs_batch *)s->class[class].pending_end;
+
+	if (!s->class[class].pending || newest->tag != one->tag ||
+	    newest->n == VS_BATCH ||
+	    newest->n * vs_class_size(class) >= VS_SMALL_MAX)
+		return vs_slab_return(pool, s, class, one);
+	newest->obj[newest->n++] = one->obj[0];
+	vs_mark_freed_small(pool, vs_class_size(class));
+	return true;
+}
+
 /* A spare one of a class, or a new one; NULL without host memory. Lock. */
 static struct vs_slab *blank(struct vs_pool *pool, unsigned class, unsigned n)
 {

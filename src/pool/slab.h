@@ -42,7 +42,7 @@ struct vs_obj {
 };
 
 struct vs_batch {
-	struct vs_batch *next;
+	struct vs_batch *next; /* first: see vs_slabs' pending_end */
 	uint64_t tag; /* newest tag among the objects; 0: all may be used */
 	unsigned n;
 	struct vs_obj obj[VS_BATCH];
@@ -167,6 +167,12 @@ unsigned vs_slab_refill(struct vs_pool *pool, struct vs_slabs *s,
 /* Takes a batch of freed objects with their tag (copied). False: no memory. */
 bool vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,
 		    const struct vs_batch *batch);
+/*
+ * The same for one object, which joins others of its tag: a batch takes a page,
+ * and where an object of a slab is pinned all others come one by one.
+ */
+bool vs_slab_return_one(struct vs_pool *pool, struct vs_slabs *s,
+			unsigned class, const struct vs_batch *one);
 /* Makes a slab of a mapped range; NULL without host memory. Lock. */
 struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 			     unsigned class, struct vs_range *range);

@@ -398,7 +398,7 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_slab *slab,
 	one.tag = vs_fence_tag(&pool->fence);
 	pthread_mutex_lock(&pool->lock);
 	if (slab->ctx->slabs && !vs_slab_bury(pool, slab, i))
-		vs_slab_return(pool, slab->ctx->slabs, slab->class, &one);
+		vs_slab_return_one(pool, slab->ctx->slabs, slab->class, &one);
 	vs_stat_bump(pool, odd_frees, 1);
 	vs_stat_bump(pool, odd_free_bytes, VS_WORD_SIZE(word));
 	vs_stat_bump(pool, odd_free_spans, vs_class_size(slab->class));

@@ -6,6 +6,7 @@
  */
 #include "fake_test.h"
 #include "pool/fence.h"
+#include "pool/slab.h"
 
 #define KiB ((size_t)1 << 10)
 #define MiB ((size_t)1 << 20)
@@ -257,6 +258,44 @@ static void test_unmap_refused_is_tried_again(void **state)
 	assert_int_equal(stats()->reserved, 0);
 }
 
+static unsigned batches(void)
+{
+	unsigned n = 0;
+
+	for (unsigned c = 0; c < VS_N_CLASSES; c++) {
+		const struct vs_batch *b =
+			vs_pool_by_index(0)->slabs->class[c].pending;
+
+		for (; b; b = b->next)
+			n++;
+	}
+	return n;
+}
+
+/* The others of a pinned one's slab are freed one by one, and take no page. */
+static void test_frees_beside_a_pinned_object_take_little(void **state)
+{
+	static CUdeviceptr p[100 * MANY];
+
+	(void)state;
+	fake.lag_ns = 10 * MS;
+	for (int i = 0; i < 100 * MANY; i++)
+		p[i] = take(512);
+	for (int i = 0; i < 100 * MANY; i += MANY)
+		vs_pool_pin(p[i]);
+	for (int i = 0; i < 100 * MANY; i++)
+		give(p[i]);
+	assert_in_range(batches(), 1, 100 * MANY / 200);
+	/* of the objects, of the slabs that are dead then */
+	for (int i = 0; i < 3; i++) {
+		vs_pool_trim();
+		fake.now += 100 * MS;
+	}
+	assert_int_equal(stats()->live, 0);
+	vs_pool_trim();
+	assert_int_equal(fake.held, 0);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -267,6 +306,7 @@ int main(void)
 		T(whole_chunks_go_one_by_one),
 		T(small_is_not_handed_out_again),
 		T(slab_of_dead_objects_goes),
+		T(frees_beside_a_pinned_object_take_little),
 		T(pin_of_what_is_not_live),
 		T(dies_with_its_context),
 		T(pin_of_all_in_a_range),
