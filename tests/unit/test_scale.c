@@ -178,6 +178,32 @@ static void test_much_that_is_dead(void **state)
 	check(retire, SLOWER);
 }
 
+/* A peer comes to n chunks that lie apart. */
+static double welcome_peer(int n)
+{
+	CUcontext peer = (CUcontext)0x3000;
+	unsigned long accesses;
+	double began;
+
+	vs_knobs.contiguous = true;
+	vs_knobs.chunk_size.value = 2 * MiB;
+	for (int i = 0; i < n; i++)
+		take(2 * MiB);
+	vs_pool_ctx_born(peer, 1);
+	accesses = fake.accesses;
+	began = seconds();
+	assert_int_equal(vs_pool_peer(peer, FAKE_CTX, true), CUDA_SUCCESS);
+	began = seconds() - began;
+	assert_int_equal(fake.accesses - accesses, n);
+	return began;
+}
+
+static void test_a_peer_comes_to_many_chunks(void **state)
+{
+	(void)state;
+	check(welcome_peer, 4 * TIMES);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -187,6 +213,7 @@ int main(void)
 		cmocka_unit_test_setup(test_one_block_of_many_chunks, fresh),
 		cmocka_unit_test_setup(test_a_trim_of_many_chunks, fresh),
 		cmocka_unit_test_setup(test_much_that_is_dead, fresh),
+		cmocka_unit_test_setup(test_a_peer_comes_to_many_chunks, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
