@@ -104,26 +104,37 @@ static unsigned cuts(const struct vs_chunk *c)
 	return n;
 }
 
+/* What is dead at the addresses of a view becomes idle. Lock. */
+static void take_dead(struct vs_pool *pool, struct vs_view *v)
+{
+	CUdeviceptr p = v->at, next;
+
+	for (; v->is_on && p < end_of(v); p = next) {
+		struct vs_range *r = vs_heap_at(pool, p);
+
+		next = r->base + r->span;
+		if (r->state != VS_RANGE_DEAD)
+			continue;
+		TAILQ_REMOVE(&pool->dead, r, link);
+		show(pool, -r->span);
+		v->chunk->dead -= r->span;
+		vs_heap_give(pool, vs_heap_of(pool, r->base), r);
+	}
+}
+
 /*
  * A spent chunk leaves the heap: idle for a moment, under the lock, then in
  * nobody's hands. False without host memory (nothing changed). Lock.
  */
 static bool take_out(struct vs_pool *pool, struct vs_chunk *c)
 {
-	struct vs_range *r, *next;
+	struct vs_view *v;
 
 	if (!vs_heap_stock(pool, cuts(c)))
 		return false;
 	c->has_dead = false;
-	for (r = TAILQ_FIRST(&pool->dead); r; r = next) {
-		next = TAILQ_NEXT(r, link);
-		if (vs_view_at(pool, r->base)->chunk != c)
-			continue;
-		TAILQ_REMOVE(&pool->dead, r, link);
-		show(pool, -r->span);
-		c->dead -= r->span;
-		vs_heap_give(pool, vs_heap_of(pool, r->base), r);
-	}
+	TAILQ_FOREACH (v, &c->views, link)
+		take_dead(pool, v);
 	detach(pool, c);
 	return true;
 }
@@ -134,7 +145,7 @@ static bool take_out(struct vs_pool *pool, struct vs_chunk *c)
  */
 static void find_spent(struct vs_pool *pool)
 {
-	struct vs_range *r;
+	struct vs_range *r, *before;
 
 	if (!pool->chunks.has_spent)
 		return;
@@ -147,12 +158,15 @@ static void find_spent(struct vs_pool *pool)
 	while (r) {
 		struct vs_chunk *c = vs_view_at(pool, r->base)->chunk;
 
-		if (!is_spent(pool, c))
-			r = TAILQ_NEXT(r, link);
-		else if (take_out(pool, c))
-			r = TAILQ_FIRST(&pool->dead);
-		else
+		/* of another chunk, or it would have been taken out before */
+		before = TAILQ_PREV(r, vs_range_list, link);
+		if (is_spent(pool, c) && !take_out(pool, c))
 			break;
+		if (c->dead > 0)
+			r = TAILQ_NEXT(r, link);
+		else
+			r = before ? TAILQ_NEXT(before, link)
+				   : TAILQ_FIRST(&pool->dead);
 	}
 	pool->chunks.has_spent |= r != NULL;
 }

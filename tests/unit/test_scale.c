@@ -178,6 +178,30 @@ static void test_much_that_is_dead(void **state)
 	check(retire, SLOWER);
 }
 
+/* n chunks in which all is dead. */
+static double retire_all(int n)
+{
+	double began;
+
+	vs_knobs.contiguous = true;
+	vs_knobs.chunk_size.value = 2 * MiB;
+	for (int i = 0; i < n; i++) {
+		blocks[i] = take(2 * MiB);
+		vs_pool_pin(blocks[i]);
+	}
+	for (int i = 0; i < n; i++)
+		give(blocks[i]);
+	began = seconds();
+	assert_int_equal(vs_pool_trim(), (size_t)n * 2 * MiB);
+	return seconds() - began;
+}
+
+static void test_many_dead_chunks_go_at_once(void **state)
+{
+	(void)state;
+	check(retire_all, 4 * TIMES);
+}
+
 /* A peer comes to n chunks that lie apart. */
 static double welcome_peer(int n)
 {
@@ -213,6 +237,7 @@ int main(void)
 		cmocka_unit_test_setup(test_one_block_of_many_chunks, fresh),
 		cmocka_unit_test_setup(test_a_trim_of_many_chunks, fresh),
 		cmocka_unit_test_setup(test_much_that_is_dead, fresh),
+		cmocka_unit_test_setup(test_many_dead_chunks_go_at_once, fresh),
 		cmocka_unit_test_setup(test_a_peer_comes_to_many_chunks, fresh),
 	};
 
