@@ -316,6 +316,13 @@ static bool climb_by_waiting(struct vs_pool *pool, enum vs_heap_kind kind,
 	}
 }
 
+static void release_all(struct vs_pool *pool)
+{
+	pthread_mutex_lock(&pool->grow);
+	vs_grow_release(pool, UINT64_MAX, UINT64_MAX);
+	pthread_mutex_unlock(&pool->grow);
+}
+
 /* The steps when the driver has no more memory; see design of the ladder. */
 static CUresult climb(struct vs_pool *pool, enum vs_heap_kind kind,
 		      uint64_t span, struct vs_range **range_out)
@@ -334,11 +341,11 @@ static CUresult climb(struct vs_pool *pool, enum vs_heap_kind kind,
 		return r;
 	}
 	/* idle chunks too small or too scattered for one request */
-	pthread_mutex_lock(&pool->grow);
-	vs_grow_release(pool, UINT64_MAX, UINT64_MAX);
-	pthread_mutex_unlock(&pool->grow);
+	release_all(pool);
 	if (grow_once(pool, kind, span, VS_GROW_BEYOND, range_out, &r))
 		vs_stat_add(&pool->stats, oom_release, 1);
+	else /* all that was left of the device: others may do with less */
+		release_all(pool);
 	return r;
 }
 

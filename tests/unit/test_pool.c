@@ -494,6 +494,18 @@ static void test_no_wait_where_nothing_was_freed(void **state)
 	assert_in_range(fake.now - before, 5000 * MS, 6000 * MS);
 }
 
+/* It takes nothing from other processes and the driver's own allocator. */
+static void test_a_failure_holds_nothing(void **state)
+{
+	CUdeviceptr p = take(600 * MiB), much;
+
+	(void)state;
+	assert_int_equal(vs_pool_alloc(700 * MiB, &much),
+			 CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(fake.held, 600 * MiB);
+	give(p);
+}
+
 /* What could not be had does not count as what the program needs. */
 static void test_a_failure_is_no_high_water(void **state)
 {
@@ -601,6 +613,7 @@ int main(void)
 		T(memory_limit),
 		T(out_of_memory_ladder),
 		T(no_wait_where_nothing_was_freed),
+		T(a_failure_holds_nothing),
 		T(a_failure_is_no_high_water),
 		T(relieve_waits_for_pending),
 		T(context_death_gives_everything_back),
