@@ -62,6 +62,17 @@ static uint64_t allowance(struct vs_pool *pool)
 	return budget > held ? budget - held : 0;
 }
 
+/* The size that the knob says, or what is left below knob MEMORY_LIMIT. */
+static uint64_t fixed_size(const struct vs_pool *pool)
+{
+	uint64_t limit = pool->memory_limit, held = pool->chunks.held;
+	uint64_t room = limit > held ? limit - held : 0;
+
+	if (room < VS_GRANULE || room >= pool->chunk_size)
+		return pool->chunk_size;
+	return room / VS_GRANULE * VS_GRANULE;
+}
+
 /* Size of the chunks a heap is extended by, when a request needs less. */
 static uint64_t usual_size(struct vs_pool *pool, enum vs_heap_kind kind)
 {
@@ -70,7 +81,7 @@ static uint64_t usual_size(struct vs_pool *pool, enum vs_heap_kind kind)
 	uint64_t size = VS_GRANULE;
 
 	if (pool->chunk_size)
-		return pool->chunk_size;
+		return fixed_size(pool);
 	/* it holds more than it needs, for speed alone */
 	if (pool->turnover.is_fast)
 		share *= FAST_TIMES;

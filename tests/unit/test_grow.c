@@ -323,6 +323,23 @@ static void test_a_refused_peer_takes_nothing_from_others(void **state)
 	expect_devices(take(1024 * MiB), 3);
 }
 
+/* Chunks of a fixed size leave no part of the limit that nobody can have. */
+static void test_large_chunks_below_a_limit(void **state)
+{
+	(void)state;
+	vs_knobs.chunk_size.value = 64 * MiB;
+	vs_knobs.memory_limit.value = 100 * MiB;
+	take(10 * MiB); /* of a heap each */
+	take(4 * MiB);
+	give(take(50 * MiB));
+	assert_int_equal(fake.held, 100 * MiB);
+	fresh(state);
+	vs_knobs.chunk_size.value = GiB;
+	vs_knobs.memory_limit.value = 100 * MiB;
+	take(10 * MiB);
+	take(80 * MiB);
+}
+
 static void process_ends(CUdeviceptr at, uint64_t size)
 {
 	(void)at, (void)size;
@@ -362,6 +379,7 @@ int main(void)
 		T(a_large_request_finds_memory_scattered),
 		T(no_small_size_wastes_much),
 		T(a_refused_peer_takes_nothing_from_others),
+		T(large_chunks_below_a_limit),
 		T(a_trim_ends_with_the_process),
 	};
 
