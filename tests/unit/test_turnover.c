@@ -108,7 +108,8 @@ static void expect_frugal(void)
 	CUdevice device;
 	uint64_t high = vs_pool_stats(0, &device)->live_high;
 
-	assert_in_range(fake.held_high, high, high + high / 10 + 64 * MiB);
+	/* blocks as small as chunks waste some; the room for churn is twice */
+	assert_in_range(fake.held_high, high, high + high / 8 + 64 * MiB);
 }
 
 static void test_work_gets_none(void **state)
