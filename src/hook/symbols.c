@@ -132,6 +132,13 @@ struct vs_look vs_symbols_look(void *handle, const char *name,
 			return look;
 		return look_past(handle, name, version, caller);
 	}
+	/*
+	 * A libcuda that stands before another (Windows' Linux subsystem has
+	 * one) passes calls on to what it finds there: with a wrapper instead
+	 * the call would come back here for ever.
+	 */
+	if (is_libcuda(caller))
+		return look;
 	look.answer = vs_loader_look(handle, name, version);
 	look.is_answered = true;
 	if (!look.answer)
