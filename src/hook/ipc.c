@@ -22,10 +22,14 @@ VS_EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle,
 {
 	CUresult result = VS_PASS;
 	struct vs_span span;
+	int cancel;
 
 	if (vs_enter(VS_API_cuIpcGetMemHandle) && handle &&
-	    vs_pool_find(p, &span) && current())
+	    vs_pool_find(p, &span) && current()) {
+		cancel = vs_cancel_hold();
 		result = vs_ipc_export(&span, handle);
+		vs_cancel_let(cancel);
+	}
 	return result != VS_PASS
 		       ? result
 		       : vs_seen(vs_real.cuIpcGetMemHandle(handle, p));

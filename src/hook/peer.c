@@ -138,6 +138,8 @@ VS_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer,
 	bool is_open = vs_enter(VS_API_cuCtxEnablePeerAccess);
 	CUresult result = vs_real.cuCtxEnablePeerAccess(peer, flags);
 
+	if (vs_again(result))
+		result = vs_real.cuCtxEnablePeerAccess(peer, flags);
 	if (result != CUDA_SUCCESS || !is_open)
 		return vs_seen(result);
 	result = tell_pool(peer, true);

@@ -231,6 +231,75 @@ VS_EXPORT CUresult CUDAAPI cuModuleGetFunction(CUfunction *out, CUmodule module,
 	return vs_seen(result);
 }
 
+/* A module that is loaded lazily is, when something of it is asked for. */
+VS_EXPORT CUresult CUDAAPI cuModuleGetGlobal_v2(CUdeviceptr *out, size_t *size,
+						CUmodule module,
+						const char *name)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuModuleGetGlobal_v2);
+	result = vs_real.cuModuleGetGlobal_v2(out, size, module, name);
+	if (vs_again(result))
+		result = vs_real.cuModuleGetGlobal_v2(out, size, module, name);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuLibraryGetModule(CUmodule *out, CUlibrary library)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuLibraryGetModule);
+	result = vs_real.cuLibraryGetModule(out, library);
+	if (vs_again(result))
+		result = vs_real.cuLibraryGetModule(out, library);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuLibraryGetGlobal(CUdeviceptr *out, size_t *size,
+					      CUlibrary library,
+					      const char *name)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuLibraryGetGlobal);
+	result = vs_real.cuLibraryGetGlobal(out, size, library, name);
+	if (vs_again(result))
+		result = vs_real.cuLibraryGetGlobal(out, size, library, name);
+	return vs_seen(result);
+}
+
+/* Of programs built before CUDA 12. */
+VS_EXPORT CUresult CUDAAPI cuGraphInstantiate(CUgraphExec *out, CUgraph graph,
+					      CUgraphNode *failed, char *log,
+					      size_t log_size)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuGraphInstantiate);
+	result = vs_real.cuGraphInstantiate(out, graph, failed, log, log_size);
+	if (vs_again(result))
+		result = vs_real.cuGraphInstantiate(out, graph, failed, log,
+						    log_size);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuGraphInstantiate_v2(CUgraphExec *out,
+						 CUgraph graph,
+						 CUgraphNode *failed, char *log,
+						 size_t log_size)
+{
+	CUresult result;
+
+	vs_enter(VS_API_cuGraphInstantiate_v2);
+	result = vs_real.cuGraphInstantiate_v2(out, graph, failed, log,
+					       log_size);
+	if (vs_again(result))
+		result = vs_real.cuGraphInstantiate_v2(out, graph, failed, log,
+						       log_size);
+	return vs_seen(result);
+}
+
 VS_EXPORT CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *out,
 						       CUgraph graph,
 						       unsigned long long flags)

@@ -79,8 +79,17 @@ static bool is_exported(const char *name)
 	return vs_loader_self(&self) && vs_loader_symbol(&self, name);
 }
 
+/* Programs ask the global scope what their driver can do. */
+static bool is_drivers(const char *name)
+{
+	struct vs_image image;
+
+	return vs_loader_libcuda(NULL, &image) &&
+	       vs_loader_symbol(&image, name);
+}
+
 /*
- * Without a libcuda in the process the shim's own functions must not be found.
+ * What no libcuda in the process has must not be found as the shim's own.
  * What comes next is asked for from here, which is behind the caller, unless
  * the caller is behind the shim: then its own look-up passes the shim by.
  */
@@ -128,16 +137,23 @@ struct vs_look vs_symbols_look(void *handle, const char *name,
 	if (name[0] == 'd')
 		return look_for_dlsym(handle, name, caller);
 	if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
-		if (vs_real_bound() || !is_exported(name) || is_libcuda(NULL))
+		if (!is_exported(name) || is_drivers(name))
 			return look;
 		return look_past(handle, name, version, caller);
 	}
+	/*
+	 * A libcuda that stands before another (Windows' Linux subsystem has
+	 * one) passes calls on to what it finds there: with a wrapper instead
+	 * the call would come back here for ever.
+	 */
+	if (is_libcuda(caller))
+		return look;
 	look.answer = vs_loader_look(handle, name, version);
 	look.is_answered = true;
 	if (!look.answer)
 		return look;
 	if (vs_loader_is_own(look.answer)) {
-		if (!vs_real_bound() && !is_libcuda(NULL))
+		if (!is_drivers(name))
 			look.answer = vs_loader_look(RTLD_NEXT, name, version);
 		return look;
 	}

@@ -30,14 +30,31 @@ static bool is_from_stranger(const siginfo_t *info)
 	return sender != getpid() && sender != getppid() && sender != owner;
 }
 
-/* Deals with a signal in a forked child, see signal.h; false: it is none. */
-static bool is_childs(int number, const siginfo_t *info)
+typedef void handler(int number, siginfo_t *info, void *context);
+
+/*
+ * Whether the kernel called it. A handler that the program has put in its place
+ * since may call it on, as the one that was there before, and with nothing but
+ * the number.
+ */
+static bool is_installed_now(int number, handler *ours)
+{
+	struct sigaction now;
+
+	return !sigaction(number, NULL, &now) && now.sa_sigaction == ours;
+}
+
+/*
+ * Deals with a signal in a forked child, see signal.h; false: it is none. That
+ * it would end the child is for the handler that took over to decide.
+ */
+static bool is_childs(int number, const siginfo_t *info, handler *ours)
 {
 	const struct sigaction usual = {.sa_handler = SIG_DFL};
 
 	if (getpid() == owner)
 		return false;
-	if (!is_from_stranger(info)) {
+	if (is_installed_now(number, ours) && !is_from_stranger(info)) {
 		sigaction(number, &usual, NULL);
 		/* blocked until the handler returns */
 		kill(getpid(), number);
@@ -50,7 +67,7 @@ static void on_stats(int number, siginfo_t *info, void *unused)
 	int saved_errno = errno;
 
 	(void)unused;
-	if (!is_childs(number, info))
+	if (!is_childs(number, info, on_stats))
 		vs_dump_write("signal");
 	errno = saved_errno;
 }
@@ -60,14 +77,13 @@ static void on_trim(int number, siginfo_t *info, void *unused)
 	int saved_errno = errno;
 
 	(void)unused;
-	if (!is_childs(number, info))
+	if (!is_childs(number, info, on_trim))
 		vs_service_post_trim();
 	errno = saved_errno;
 }
 
 /* `knob` names the variable that would choose another signal. */
-static void install(int number, void (*handler)(int, siginfo_t *, void *),
-		    const char *knob)
+static void install(int number, handler *ours, const char *knob)
 {
 	struct sigaction action = {.sa_flags = SA_RESTART | SA_ONSTACK |
 					       SA_SIGINFO};
@@ -87,7 +103,7 @@ static void install(int number, void (*handler)(int, siginfo_t *, void *),
 			old.sa_handler == SIG_IGN ? "ignored" : "handled");
 		return;
 	}
-	action.sa_sigaction = handler;
+	action.sa_sigaction = ours;
 	/*
 	 * A handler of the program that jumps out of a dump would leave it
 	 * unfinished for good.

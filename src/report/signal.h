@@ -10,7 +10,8 @@
  * In a forked child neither signal tells or trims. What the program's own
  * processes send does what it did without the shim; from others, who mean the
  * parent by a signal to a whole group, it is ignored, or it would kill the
- * program's workers.
+ * program's workers. Where a handler of the program that came later calls this
+ * one on, that one has had the signal already: nothing becomes of it.
  */
 #ifndef VS_REPORT_SIGNAL_H
 #define VS_REPORT_SIGNAL_H

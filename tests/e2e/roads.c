@@ -241,6 +241,27 @@ static void road_names(const char *arg)
 	roads_serve_from(roads_open(DRIVER, RTLD_NOW));
 }
 
+/* A function that the shim has, but not this driver. */
+static void road_absent(const char *arg)
+{
+	static const char name[] = "cuMemAllocPitch_v2";
+	void *handles[] = {RTLD_DEFAULT, RTLD_NEXT, dlopen(NULL, RTLD_NOW)};
+
+	(void)arg;
+	roads_open(DRIVER, RTLD_NOW | RTLD_GLOBAL);
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < 3; i++) {
+			void *function = dlsym(handles[i], name);
+			const char *error = dlerror();
+
+			printf("%s, %s\n", function ? "found" : "not found",
+			       error && strstr(error, name) ? "an error for it"
+							    : "no error");
+		}
+		roads_serve_from(RTLD_DEFAULT);
+	}
+}
+
 static void show_error(const char *what, void *function)
 {
 	const char *error = dlerror();
@@ -503,6 +524,7 @@ static const struct {
 	{"second", road_second},
 	{"copy", road_copy},
 	{"names", road_names},
+	{"absent", road_absent},
 	{"dlerror", road_dlerror},
 	{"small_stack", road_small_stack},
 	{"threads", road_threads},

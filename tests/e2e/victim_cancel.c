@@ -24,6 +24,14 @@ static size_t size_of(int i)
 	}
 }
 
+/* The handle is the first of the process, or not. */
+static void share(CUdeviceptr p)
+{
+	CUipcMemHandle handle;
+
+	TRY(cuIpcGetMemHandle(&handle, p));
+}
+
 static void *hasty(void *unused)
 {
 	CUdeviceptr p;
@@ -36,6 +44,8 @@ static void *hasty(void *unused)
 	for (int i = 0; i < PAIRS; i++) {
 		p = victim_alloc(size_of(i));
 		TRY(cuMemsetD8Async(p, 1, 500, 0));
+		if (i == 0)
+			share(p);
 		victim_free(p);
 		n_pairs++;
 	}
@@ -57,6 +67,7 @@ int main(void)
 		/* nothing of it is left */
 		for (int j = 0; j < BLOCKS; j++)
 			p[j] = victim_alloc((size_t)j * 64 * KiB + 1);
+		share(p[0]);
 		for (int j = 0; j < BLOCKS; j++)
 			victim_free(p[j]);
 	}

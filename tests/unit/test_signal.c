@@ -395,6 +395,38 @@ static void signal_children(void *unused)
 	}
 }
 
+static void (*before)(int number);
+
+/* As handlers do that came later: the default action was none to call. */
+static void call_on(int number)
+{
+	if (before != SIG_DFL && before != SIG_IGN)
+		before(number);
+}
+
+static void signal_chained(void *unused)
+{
+	static const int numbers[] = {SIGUSR1, SIGUSR2};
+
+	(void)unused;
+	install();
+	for (int i = 0; i < 2; i++) {
+		before = signal(numbers[i], call_on);
+		CHECK(before != SIG_DFL);
+		CHECK(signalled(ITSELF, numbers[i]) == 7);
+		CHECK(signalled(PARENT, numbers[i]) == 7);
+		raise(numbers[i]); /* still dumps, by way of the other */
+	}
+}
+
+static void chained(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, signal_chained, NULL);
+	assert_child_ok(&c);
+	assert_dumped();
+}
+
 static void forked(void **unused)
 {
 	(void)unused;
@@ -439,6 +471,7 @@ int main(void)
 		cmocka_unit_test(under_the_locks_of_libc),
 		cmocka_unit_test(small_stack),
 		cmocka_unit_test(forked),
+		cmocka_unit_test(chained),
 		cmocka_unit_test(trim),
 	};
 

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * retried: makes calls that take device memory, each with idle memory in the
+ * pool, and prints what they answer; without an argument only their names.
+ */
+#include <cuda.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "../sim/kernels_ptx.h"
+
+static CUcontext contexts[2];
+static CUmodule module;
+static CUlibrary library;
+static CUgraph graph;
+
+static CUresult instantiate(void)
+{
+	CUgraphExec exec;
+
+	return cuGraphInstantiate(&exec, graph, NULL, NULL, 0);
+}
+
+static CUresult instantiate_v2(void)
+{
+	CUgraphExec exec;
+
+	return cuGraphInstantiate_v2(&exec, graph, NULL, NULL, 0);
+}
+
+static CUresult instantiate_with_flags(void)
+{
+	CUgraphExec exec;
+
+	return cuGraphInstantiateWithFlags(&exec, graph, 0);
+}
+
+static CUresult load(void)
+{
+	return cuModuleLoadData(&module, vs_kernels_ptx);
+}
+
+static CUresult get_function(void)
+{
+	CUfunction function;
+
+	return cuModuleGetFunction(&function, module, "vs_fill");
+}
+
+static CUresult get_global(void)
+{
+	CUdeviceptr p;
+	size_t size;
+
+	return cuModuleGetGlobal_v2(&p, &size, module, "vs_counter");
+}
+
+static CUresult get_module(void)
+{
+	CUmodule of_library;
+
+	return cuLibraryGetModule(&of_library, library);
+}
+
+static CUresult enable_peer(void)
+{
+	return cuCtxEnablePeerAccess(contexts[1], 0);
+}
+
+static CUresult create_stream(void)
+{
+	CUstream stream;
+
+	return cuStreamCreate(&stream, 0);
+}
+
+static const struct {
+	const char *name;
+	CUresult (*make)(void);
+} calls[] = {
+	{"cuModuleLoadData", load},
+	{"cuModuleGetFunction", get_function},
+	{"cuModuleGetGlobal_v2", get_global},
+	{"cuLibraryGetModule", get_module},
+	{"cuGraphInstantiate", instantiate},
+	{"cuGraphInstantiate_v2", instantiate_v2},
+	{"cuGraphInstantiateWithFlags", instantiate_with_flags},
+	{"cuCtxEnablePeerAccess", enable_peer},
+	{"cuStreamCreate", create_stream},
+};
+
+#define N_CALLS (sizeof(calls) / sizeof(calls[0]))
+
+static int start(void)
+{
+	if (cuInit(0))
+		return 1;
+	for (int i = 0; i < 2; i++)
+		if (cuDevicePrimaryCtxRetain(&contexts[i], i))
+			return 1;
+	return cuCtxSetCurrent(contexts[0]) || cuGraphCreate(&graph, 0) ||
+	       cuLibraryLoadData(&library, vs_kernels_ptx, NULL, NULL, 0, NULL,
+				 NULL, 0);
+}
+
+int main(int argc, char **argv)
+{
+	CUdeviceptr p;
+
+	(void)argv;
+	if (argc < 2) {
+		for (size_t i = 0; i < N_CALLS; i++)
+			printf("%s\n", calls[i].name);
+		return 0;
+	}
+	if (start())
+		return 1;
+	for (size_t i = 0; i < N_CALLS; i++) {
+		if (cuMemAlloc_v2(&p, 256 << 20) || cuMemFree_v2(p))
+			return 1;
+		printf("%s %d\n", calls[i].name, (int)calls[i].make());
+	}
+	return 0;
+}
