@@ -40,18 +40,16 @@ void vs_pool_ending(bool is)
 	atomic_store(&is_ending, is);
 }
 
-/* Chunk by chunk: 100 GiB take 50 ms and more, and the process may end. */
+/* Chunk by chunk: 100 GiB take 50 ms, and the process may end. Grow. */
 static uint64_t release_idle(struct vs_pool *pool, uint64_t bytes,
 			     uint64_t before)
 {
 	uint64_t released = 0, part = 1;
 
-	pthread_mutex_lock(&pool->grow);
 	while (released < bytes && part > 0 && !atomic_load(&is_ending)) {
 		part = vs_grow_release(pool, 1, before);
 		released += part;
 	}
-	pthread_mutex_unlock(&pool->grow);
 	return released;
 }
 
@@ -61,8 +59,8 @@ static uint64_t release(struct vs_pool *pool, uint64_t bytes, uint64_t before)
 
 	pthread_mutex_lock(&pool->grow);
 	released += vs_dead_retire(pool);
-	pthread_mutex_unlock(&pool->grow);
 	released += release_idle(pool, bytes, before);
+	pthread_mutex_unlock(&pool->grow);
 	if (released > 0) {
 		vs_stat_add(&pool->stats, trims, 1);
 		vs_stat_add(&pool->stats, trimmed, released);
