@@ -396,6 +396,30 @@ static CUresult fake_alloc(CUdeviceptr *p, size_t size)
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static CUresult barrier_alloc(CUdeviceptr *p, size_t size)
+{
+	(void)size;
+	*p = 0x5000;
+	return CUDA_SUCCESS;
+}
+
+static CUresult barrier_free(CUdeviceptr p)
+{
+	(void)p;
+	fake.barriers++;
+	fake.now += fake.lag_ns;
+	return CUDA_SUCCESS;
+}
+
+void fake_allow_barriers(void)
+{
+	struct vs_real real = vs_real;
+
+	real.cuMemAlloc_v2 = barrier_alloc;
+	real.cuMemFree_v2 = barrier_free;
+	vs_real_set(&real);
+}
+
 static CUresult fake_info(size_t *unused_out, size_t *total_out)
 {
 	*unused_out = fake.memory - fake.held - fake.others;

@@ -28,6 +28,7 @@ struct fake {
 	unsigned long refused; /* creates beyond `memory` */
 	unsigned long creates, releases, maps, unmaps, accesses;
 	unsigned long records, queries, natives, handles, mappings;
+	unsigned long barriers; /* see fake_allow_barriers() */
 	/* the n-th coming call of this kind fails; 0: never */
 	unsigned fail_create, fail_map, fail_access, fail_unmap, fail_record;
 	unsigned fail_release;
@@ -42,6 +43,11 @@ extern struct fake fake;
 
 /* Makes the fake the driver of this process, with `memory` bytes. */
 void fake_install(uint64_t memory);
+/*
+ * From now on the driver's own allocator serves, and its free waits for all
+ * work, which the pool does on purpose beside a capture.
+ */
+void fake_allow_barriers(void);
 /* A part of a handle that can be reached at an address. */
 struct fake_piece {
 	uint64_t handle, handle_size; /* a number that no other ever has */

@@ -88,10 +88,8 @@ static void test_few_large_blocks_of_changing_sizes(void **state)
 
 	(void)state;
 	for (int step = 0; step < 400; step++) {
-		uint64_t unit;
+		uint64_t unit = (8 + next(&seed) % 192) * MiB;
 
-		seed = seed * 6364136223846793005 + 1442695040888963407;
-		unit = (8 + (seed >> 33) % 192) * MiB;
 		for (int i = 0; i < 5; i++) {
 			if (p[i])
 				give(p[i]);

@@ -3,7 +3,6 @@
  * Knob GUARD on the counting driver: where a block lies, what is unmapped when,
  * what it costs, and that the program gets its memory when guarding fails.
  */
-#include "driver/real.h"
 #include "fake_test.h"
 #include "pool/fence.h"
 #include "pool/share.h"
@@ -159,29 +158,10 @@ static void test_memory_under_long_work_is_waited_for(void **state)
 	give(p[0]);
 }
 
-static CUresult native_alloc(CUdeviceptr *p, size_t size)
-{
-	(void)size;
-	*p = 0x5000;
-	return CUDA_SUCCESS;
-}
-
-/* As the driver's: waits for all work. */
-static CUresult native_free(CUdeviceptr p)
-{
-	(void)p;
-	fake.now += fake.lag_ns;
-	return CUDA_SUCCESS;
-}
-
 static void test_memory_freed_in_a_capture_comes_round(void **state)
 {
-	struct vs_real real = vs_real;
-
 	(void)state;
-	real.cuMemAlloc_v2 = native_alloc;
-	real.cuMemFree_v2 = native_free;
-	vs_real_set(&real);
+	fake_allow_barriers();
 	give(take(GiB));
 	vs_capture_before_begin((CUstream)0x10);
 	vs_capture_after_begin((CUstream)0x10, false, true);

@@ -6,7 +6,6 @@
  */
 #include <pthread.h>
 
-#include "driver/real.h"
 #include "fake_test.h"
 #include "pool/fence.h"
 #include "pool/state.h"
@@ -221,45 +220,24 @@ static void test_much_has_a_marker_at_its_free(void **state)
 	succeeds(700 * MiB);
 }
 
-static unsigned n_barriers;
-
-static CUresult native_alloc(CUdeviceptr *p, size_t size)
-{
-	(void)size;
-	*p = 0x5000;
-	return CUDA_SUCCESS;
-}
-
-/* As the driver's: waits for all work. */
-static CUresult native_free(CUdeviceptr p)
-{
-	(void)p;
-	n_barriers++;
-	fake.now += fake.lag_ns;
-	return CUDA_SUCCESS;
-}
-
 /* One wait serves for all that was freed before it. */
 static void test_frees_beside_a_capture_wait_now_and_then(void **state)
 {
 	CUstream stream = (CUstream)0x77;
-	struct vs_real real = vs_real;
 	CUdeviceptr p[32];
 
 	(void)state;
-	real.cuMemAlloc_v2 = native_alloc;
-	real.cuMemFree_v2 = native_free;
-	vs_real_set(&real);
+	fake_allow_barriers();
 	for (int i = 0; i < 32; i++)
 		p[i] = take(16 * MiB);
-	n_barriers = 0;
+	assert_int_equal(fake.barriers, 0);
 	vs_capture_before_begin(stream);
 	vs_capture_after_begin(stream, false, true);
 	for (int i = 0; i < 32; i++)
 		give(p[i]);
 	vs_capture_ended(stream, false);
 	/* when a sixteenth of the device is freed, 64 MiB */
-	assert_in_range(n_barriers, 32 / 5, 32 / 5 + 1);
+	assert_in_range(fake.barriers, 32 / 5, 32 / 5 + 1);
 }
 
 /*
