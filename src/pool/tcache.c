@@ -10,13 +10,16 @@
 #include "pool/pool.h"
 
 /*
- * Bytes that a bin's batch may hold. A marker serves a batch; when threads meet
- * at the fence it is dear (1 us alone, 3 us where four do it, on an H200), so
- * that batches are larger for the next turns.
+ * Bytes that a bin's batch may hold. A marker serves a batch, and where it is
+ * most of the cost batches are larger for the next turns: when threads meet at
+ * the fence (1 us alone, 3 us where four do it, on an H200), and when a bin has
+ * had one just before: then its thread does nothing but allocate and free,
+ * since a framework takes some us for each launch alone.
  */
 #define BIN_BYTES ((size_t)16 << 20)
-#define BIN_BYTES_IN_CROWD ((size_t)64 << 20)
-enum { CROWD_TURNS = 64 }; /* of 8, two threads had half as many a marker */
+#define WIDE_BIN_BYTES ((size_t)64 << 20)
+enum { WIDE_TURNS = 64 }; /* of 8, two threads had half as many a marker */
+#define JUST_BEFORE ((uint64_t)8000) /* ticks */
 /* Serials taken at a time. */
 #define SERIALS 4096
 
@@ -74,7 +77,7 @@ CUdeviceptr vs_tcache_take(struct vs_tcache *tc, size_t size)
 
 static unsigned cap_limit(const struct vs_bin *bin, unsigned class)
 {
-	size_t bytes = bin->crowd ? BIN_BYTES_IN_CROWD : BIN_BYTES;
+	size_t bytes = bin->wide ? WIDE_BIN_BYTES : BIN_BYTES;
 	size_t n = bytes / vs_class_size(class);
 
 	return n > VS_BATCH ? VS_BATCH : (unsigned)n;
@@ -208,18 +211,22 @@ static bool take_done(struct vs_tcache *tc, struct vs_bin *bin)
 	return true;
 }
 
-/* Has a marker cover the bin's batch, and notes whether others did, too. */
+/* Has a marker cover the bin's batch, and notes whether it was dear. */
 static void settle(struct vs_tcache *tc, struct vs_bin *bin)
 {
 	struct vs_fence *f = &tc->pool->fence;
 	uint64_t before =
 		atomic_load_explicit(&f->crowded, memory_order_relaxed);
+	uint64_t now = vs_vmm_ticks();
+	bool is_just_before = now - bin->settled < JUST_BEFORE;
 
+	bin->settled = now;
 	vs_fence_settle(f, bin->freed->tag);
-	if (atomic_load_explicit(&f->crowded, memory_order_relaxed) != before)
-		bin->crowd = CROWD_TURNS;
-	else if (bin->crowd > 0)
-		bin->crowd--;
+	if (is_just_before ||
+	    atomic_load_explicit(&f->crowded, memory_order_relaxed) != before)
+		bin->wide = WIDE_TURNS;
+	else if (bin->wide > 0)
+		bin->wide--;
 }
 
 /*

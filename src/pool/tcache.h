@@ -21,8 +21,9 @@
 struct vs_bin {
 	struct vs_batch *idle;	/* ready to be handed out; NULL: never used */
 	struct vs_batch *freed; /* freed by this thread, tag = the newest */
-	unsigned cap;	/* objects a batch may hold now; grows with use */
-	unsigned crowd; /* turns to go with batches for a crowd */
+	unsigned cap;	  /* objects a batch may hold now; grows with use */
+	unsigned wide;	  /* turns to go with larger batches */
+	uint64_t settled; /* when a marker was last asked for; ticks */
 	/*
 	 * The first of `freed`, which have this tag or an older one: a marker
 	 * that another thread recorded may cover them already.

@@ -14,7 +14,7 @@
 
 #define MiB ((size_t)1 << 20)
 
-enum { N = 8, PAIRS = 10000 };
+enum { N = 8, PAIRS = 10000, WORK_NS = 10000 };
 
 static int fresh(void **state)
 {
@@ -23,11 +23,19 @@ static int fresh(void **state)
 	return 0;
 }
 
+/* A program that works with its memory. */
+static void work(int n_pairs)
+{
+	for (int i = 0; i < n_pairs; i++) {
+		give(take(MiB));
+		fake.now += WORK_NS;
+	}
+}
+
 /* Lets the bin hold N objects at a time. */
 static void warm_up(void)
 {
-	for (int i = 0; i < 100; i++)
-		give(take(MiB));
+	work(100);
 }
 
 /* p are live, nothing is in the thread's bin but what is idle, N fit in. */
@@ -113,13 +121,31 @@ static void test_one_marker_for_many(void **state)
 static void test_markers_a_pair(void **state)
 {
 	unsigned long records;
+	uint64_t held;
 
 	(void)state;
 	warm_up();
+	held = fake.held;
+	records = fake.records;
+	work(PAIRS);
+	assert_in_range(fake.records - records, 1, PAIRS / 5);
+	assert_int_equal(fake.held, held);
+}
+
+/* More memory, so that a marker serves more, where it is most of the cost. */
+static void test_markers_a_pair_of_a_loop(void **state)
+{
+	unsigned long records;
+
+	(void)state;
+	warm_up();
+	for (int i = 0; i < 1000; i++)
+		give(take(MiB));
 	records = fake.records;
 	for (int i = 0; i < PAIRS; i++)
 		give(take(MiB));
-	assert_in_range(fake.records - records, 1, PAIRS / 5);
+	assert_in_range(fake.records - records, 1, PAIRS / 30);
+	assert_in_range(fake.held, 0, 64 * MiB);
 }
 
 struct caps {
@@ -226,6 +252,7 @@ int main(void)
 		cmocka_unit_test_setup(test_not_before_it_is_complete, fresh),
 		cmocka_unit_test_setup(test_one_marker_for_many, fresh),
 		cmocka_unit_test_setup(test_markers_a_pair, fresh),
+		cmocka_unit_test_setup(test_markers_a_pair_of_a_loop, fresh),
 		cmocka_unit_test_setup(test_larger_batches_in_a_crowd, fresh),
 		cmocka_unit_test_setup(test_pauses_for_a_trim, fresh),
 		cmocka_unit_test_setup(test_cache_of_a_dying_context, fresh),
