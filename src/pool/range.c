@@ -15,6 +15,8 @@
 #define MS ((uint64_t)1000000)
 /* How long a wait that only saves memory may take; Note [Patience]. */
 #define THRIFT_PATIENCE (100 * MS)
+/* Waits of one request before it is moved for: what came back does not fit. */
+#define WAIT_ROUNDS 6
 /* How long a wait may take when the alternative is out of memory. */
 #define NEED_PATIENCE (30000 * MS)
 
@@ -259,14 +261,15 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 	bool is_gathered = false;
 	CUresult r;
 
-	for (;;) {
+	for (unsigned round = 0;; round++) {
 		bool may_wait;
 
 		grow_once(pool, kind, span, VS_GROW_WITHIN, range_out, &r);
 		if (r != CUDA_ERROR_NOT_FOUND)
 			return r;
 		pthread_mutex_lock(&pool->lock);
-		may_wait = vs_mark_is_worth_a_wait(pool, span);
+		may_wait = round < WAIT_ROUNDS &&
+			   vs_mark_is_worth_a_wait(pool, span);
 		pthread_mutex_unlock(&pool->lock);
 		if (may_wait && wait_for_pending(pool, until))
 			continue;

@@ -8,6 +8,7 @@
 
 #include "fake_test.h"
 #include "pool/fence.h"
+#include "pool/mark.h"
 #include "pool/state.h"
 
 #define KiB ((size_t)1 << 10)
@@ -280,9 +281,36 @@ static void test_what_fits_is_waited_for_behind_a_late_gpu(void **state)
 	assert_in_range(moves_behind(MS / 2), 2, 6);
 }
 
+/* What comes back, a piece at a time, is too little for it. */
+static void test_waits_in_vain_have_an_end(void **state)
+{
+	enum { PIECES = 64 };
+	CUdeviceptr p[PIECES];
+	uint64_t waits;
+
+	(void)state;
+	fresh_driver((uint64_t)16 << 30);
+	for (int i = 0; i < PIECES; i++)
+		p[i] = take(16 * MiB);
+	for (int i = 0; i < PIECES; i += 2)
+		give(p[i]);
+	fake.lag_ns = MS;
+	for (int i = 1; i < PIECES; i += 4) {
+		give(p[i]);
+		vs_mark_pending(vs_pool_of(0));
+		fake.now += MS / 100;
+	}
+	waits = vs_stat_get(stats(), waits);
+	take(200 * MiB);
+	assert_in_range(vs_stat_get(stats(), waits) - waits, 1, 6);
+	assert_true(vs_stat_get(stats(), chunks_moved) > 0);
+	assert_true(vs_pool_of(0)->pending_bytes > 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_waits_in_vain_have_an_end),
 		cmocka_unit_test_setup(test_small_ones_then_a_large_one, fresh),
 		cmocka_unit_test_setup(test_dead_then_a_large_one, fresh),
 		cmocka_unit_test_setup(
