@@ -3,12 +3,16 @@
  * replay: runs recorded traces through the real pool on the counting driver
  * with its cost model (tests/unit/fake.h), as fast as it can.
  *
- *   replay [--lag MS] TRACE.gz...
+ *   replay [--lag MS | --gpu RATIO] TRACE.gz...
  *
  * One line a trace and lag. eff: peak of live bytes over peak of memory held.
  * --lag: freed memory is complete so much later, as behind a GPU that runs
- * behind the host; without it 0 and then 20 ms. Trace lines: `a ID SIZE T_US
- * THREAD`, `f ID T_US THREAD`.
+ * behind the host; without it 0 and then 20 ms. --gpu: each allocation gives
+ * the GPU some work, with its size; all of it takes so many times as long as
+ * the host needs for its part. lost_percent: of the time that this takes with
+ * memory without end; the rest is a host that waits for memory, and a GPU that
+ * waits for such a host. Trace lines: `a ID SIZE T_US THREAD`, `f ID T_US
+ * THREAD`.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -102,13 +106,90 @@ static uint64_t host_ns(void)
 }
 
 struct outcome {
-	uint64_t allocs, live, live_high, ns, late_ns;
+	uint64_t allocs, live, live_high, ns;
+	double lost_percent; /* with --gpu */
 };
 
 /*
- * Host time goes on by the trace's own gaps; what the pool waits makes the
- * program late.
+ * A program with a GPU. As PyTorch on an H200 (train_transformer): host time
+ * for each allocation or free, work of the GPU that the smallest kernels take,
+ * and of what is launched so much at most has not begun.
  */
+#define HOST_NS ((uint64_t)25000)
+#define KERNEL_NS ((uint64_t)15000)
+enum { QUEUE = 800 };
+
+static struct {
+	double ratio;	     /* GPU time over host time; 0: a constant lag */
+	double ns_a_byte;    /* of work, beyond KERNEL_NS */
+	uint64_t n;	     /* launched so far */
+	uint64_t end[QUEUE]; /* of the last ones */
+} gpu;
+
+static void gpu_reset(const struct trace *t)
+{
+	uint64_t allocs = 0, bytes = 0;
+	double work;
+
+	for (size_t i = 0; i < t->n; i++) {
+		allocs += t->ops[i].size > 0;
+		bytes += t->ops[i].size;
+	}
+	work = gpu.ratio * (double)(t->n * HOST_NS) -
+	       (double)(allocs * KERNEL_NS);
+	gpu.ns_a_byte = bytes > 0 && work > 0 ? work / (double)bytes : 0;
+	gpu.n = 0;
+	memset(gpu.end, 0, sizeof(gpu.end));
+	fake.gpu_free = fake.now;
+}
+
+static void launch(uint64_t size)
+{
+	uint64_t *end = &gpu.end[gpu.n++ % QUEUE];
+
+	if (*end > fake.now)
+		fake.now = *end; /* the queue is full */
+	if (fake.gpu_free < fake.now)
+		fake.gpu_free = fake.now; /* it was without work */
+	fake.gpu_free += KERNEL_NS + (uint64_t)(gpu.ns_a_byte * (double)size);
+	*end = fake.gpu_free;
+}
+
+static uint64_t gpu_end(void)
+{
+	return fake.now > fake.gpu_free ? fake.now : fake.gpu_free;
+}
+
+/* How long it takes with memory without end. */
+static uint64_t run_without(const struct trace *t)
+{
+	uint64_t began = fake.now, took;
+
+	gpu_reset(t);
+	for (size_t i = 0; i < t->n; i++) {
+		fake.now += HOST_NS;
+		if (t->ops[i].size > 0)
+			launch(t->ops[i].size);
+	}
+	took = gpu_end() - began;
+	fake.now = began;
+	return took;
+}
+
+/*
+ * Host time goes on by the trace's own gaps, or by HOST_NS; what the pool waits
+ * makes the program late.
+ */
+static void pass_time(const struct op *op, uint64_t *last_us)
+{
+	if (gpu.ratio > 0) {
+		fake.now += HOST_NS;
+	} else if (op->t_us > *last_us) {
+		fake.now += (op->t_us - *last_us) * 1000;
+		*last_us = op->t_us;
+	}
+}
+
 static int run(const struct trace *t, struct outcome *o)
 {
 	CUdeviceptr *p = calloc(t->n_ids, sizeof(*p));
@@ -118,10 +199,7 @@ static int run(const struct trace *t, struct outcome *o)
 	for (size_t i = 0; i < t->n; i++) {
 		const struct op *op = &t->ops[i];
 
-		if (op->t_us > last_us) {
-			fake.now += (op->t_us - last_us) * 1000;
-			last_us = op->t_us;
-		}
+		pass_time(op, &last_us);
 		if (fake.now - tick > 250000000) {
 			vs_pool_tick();
 			tick = fake.now;
@@ -135,6 +213,8 @@ static int run(const struct trace *t, struct outcome *o)
 		}
 		if (vs_pool_alloc(op->size, &p[op->id]))
 			goto fail;
+		if (gpu.ratio > 0)
+			launch(op->size);
 		size[op->id] = op->size;
 		o->allocs++;
 		o->live += op->size;
@@ -182,15 +262,34 @@ static void print(const char *path, double lag_ms, const struct trace *t,
 	       (unsigned long long)(s->large_miss + s->small_miss),
 	       (unsigned long long)s->chunks_moved,
 	       (unsigned long long)s->waits);
-	printf("lag_ms=%g created=%llu markers=%lu waited_ms=%.0f\n", lag_ms,
+	if (gpu.ratio > 0)
+		printf("gpu_ratio=%g lost_percent=%.2f ", gpu.ratio,
+		       o->lost_percent);
+	else
+		printf("lag_ms=%g ", lag_ms);
+	printf("created=%llu markers=%lu waited_ms=%.0f\n",
 	       (unsigned long long)s->chunks_created, fake.records,
 	       (double)s->wait_ns / 1e6);
+}
+
+/* The same beside memory without end. */
+static int run_with_gpu(const struct trace *t, struct outcome *o)
+{
+	uint64_t without = run_without(t), began = fake.now;
+
+	gpu_reset(t);
+	if (run(t, o))
+		return -1;
+	o->lost_percent =
+		((double)(gpu_end() - began) / (double)without - 1) * 100;
+	return 0;
 }
 
 static int replay(const char *path, double lag_ms)
 {
 	struct outcome o = {0};
 	struct trace t;
+	int status;
 
 	if (read_trace(path, &t))
 		return 1;
@@ -198,11 +297,23 @@ static int replay(const char *path, double lag_ms)
 	fake.lag_ns = (uint64_t)(lag_ms * 1e6);
 	vs_pool_forked(); /* forget the pool of the trace before */
 	vs_thread_forked();
-	if (run(&t, &o))
-		return 1;
-	print(path, lag_ms, &t, &o);
+	status = gpu.ratio > 0 ? run_with_gpu(&t, &o) : run(&t, &o);
+	if (status == 0)
+		print(path, lag_ms, &t, &o);
 	free(t.ops);
-	return 0;
+	return status != 0;
+}
+
+/* The number of an option; -1 with a message. */
+static double number(const char *option, const char *text)
+{
+	char *end;
+	double n = strtod(text, &end);
+
+	if (!*end && end != text && n >= 0)
+		return n;
+	fprintf(stderr, "replay: %s: not a number: %s\n", option, text);
+	return -1;
 }
 
 int main(int argc, char **argv)
@@ -212,26 +323,28 @@ int main(int argc, char **argv)
 
 	vs_knob_init();
 	for (int i = 1; i < argc; i++) {
-		if (!strcmp(argv[i], "--lag") && i + 1 < argc) {
-			char *end;
+		double *option = !strcmp(argv[i], "--lag")   ? &lag_ms
+				 : !strcmp(argv[i], "--gpu") ? &gpu.ratio
+							     : NULL;
 
-			lag_ms = strtod(argv[++i], &end);
-			if (*end || lag_ms < 0) {
-				fprintf(stderr,
-					"replay: --lag: not a number "
-					"of milliseconds: %s\n",
-					argv[i]);
+		if (option && i + 1 < argc) {
+			*option = number(argv[i], argv[i + 1]);
+			if (*option < 0)
 				return 2;
-			}
+			i++;
 			continue;
 		}
-		status |= replay(argv[i], lag_ms < 0 ? 0 : lag_ms);
-		if (lag_ms < 0)
-			status |= replay(argv[i], 20);
 		n++;
+		if (gpu.ratio > 0 || lag_ms >= 0) {
+			status |= replay(argv[i], lag_ms < 0 ? 0 : lag_ms);
+			continue;
+		}
+		status |= replay(argv[i], 0);
+		status |= replay(argv[i], 20);
 	}
 	if (n == 0) {
-		fprintf(stderr, "usage: replay [--lag MS] TRACE.gz...\n");
+		fprintf(stderr, "usage: replay [--lag MS | --gpu RATIO] "
+				"TRACE.gz...\n");
 		return 2;
 	}
 	return status;

@@ -360,7 +360,8 @@ static CUresult fake_record(CUcontext ctx, CUevent e)
 		broken("cuCtxRecordEvent while a capture is open");
 	if (fails(&fake.fail_record))
 		return CUDA_ERROR_UNKNOWN;
-	*(uint64_t *)e = fake.now + fake.lag_ns;
+	*(uint64_t *)e = (fake.gpu_free > fake.now ? fake.gpu_free : fake.now) +
+			 fake.lag_ns;
 	fake.records++;
 	return CUDA_SUCCESS;
 }

@@ -6,7 +6,8 @@
  * It keeps the books of reservations, handles and mappings, enforces their
  * rules (a broken rule ends the program with a line that names it), fails calls
  * on demand, and adds up what each call costs on real hardware. Work on the
- * "GPU" is only time: an event is complete `lag_ns` after it was recorded.
+ * "GPU" is only time: an event is complete `lag_ns` after it was recorded, and
+ * not before `gpu_free`, when all work is done that was given to it so far.
  */
 #ifndef VS_TEST_FAKE_H
 #define VS_TEST_FAKE_H
@@ -17,12 +18,13 @@
 #define FAKE_CTX ((CUcontext)0x1000)
 
 struct fake {
-	uint64_t now;	 /* ns */
-	uint64_t lag_ns; /* from a marker's record to its completion */
-	uint64_t memory; /* bytes of the device */
-	uint64_t others; /* of them, other processes have */
-	uint64_t space;	 /* the largest reservation there can be */
-	double cost_us;	 /* of all memory calls so far */
+	uint64_t now;	   /* ns */
+	uint64_t lag_ns;   /* from a marker's record to its completion */
+	uint64_t gpu_free; /* ns */
+	uint64_t memory;   /* bytes of the device */
+	uint64_t others;   /* of them, other processes have */
+	uint64_t space;	   /* the largest reservation there can be */
+	double cost_us;	   /* of all memory calls so far */
 	/* books */
 	uint64_t held, held_high;
 	unsigned long refused; /* creates beyond `memory` */
