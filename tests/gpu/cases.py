@@ -12,6 +12,7 @@ with it, but what it said before must hold."""
 import os
 import re
 import sys
+import threading
 
 import shim
 
@@ -47,19 +48,20 @@ def worse(what, native, under):
 
 
 class Report:
-    """Counts cases, prints a line or more for each."""
+    """Counts cases, prints a line or more for each. Any thread may use it."""
 
     def __init__(self):
+        self.lock = threading.Lock()
         self.passed = self.failed = 0
         self.wanted = sys.argv[1:]
 
     def line(self, name, problems, notes=()):
         good = not problems
-        self.passed += good
-        self.failed += not good
-        print(("ok " if good else "FAILED ") + name, flush=True)
-        for text in list(problems) + list(notes):
-            print("    " + text, flush=True)
+        with self.lock:
+            self.passed += good
+            self.failed += not good
+            print("\n    ".join([("ok " if good else "FAILED ") + name,
+                                 *problems, *notes]), flush=True)
 
     def skip(self, name, why):
         print(f"skipped {name}: {why}", flush=True)
