@@ -213,7 +213,7 @@ struct green {
 	struct green *next;
 	CUgreenCtx handle;
 	CUdevice device;
-	CUcontext primary, converted; /* converted: NULL until asked for */
+	CUcontext primary, converted; /* converted: NULL if unknown */
 };
 static struct green *greens; /* lock */
 
@@ -331,10 +331,32 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device)
 			     device);
 }
 
+/* The program has, or can get, `ctx` for the green context. */
+static void green_converted(CUgreenCtx handle, CUcontext ctx)
+{
+	CUcontext primary = NULL;
+	struct green *g;
+
+	pthread_mutex_lock(&lock);
+	for (g = greens; g && g->handle != handle; g = g->next)
+		;
+	if (g) {
+		g->converted = ctx;
+		primary = g->primary;
+	}
+	pthread_mutex_unlock(&lock);
+	if (primary)
+		vs_pool_green_born(ctx, primary);
+}
+
+/*
+ * Converted at once: the program need not ask for the converted context, since
+ * cuStreamGetCtx gives it, too.
+ */
 static void green_created(CUgreenCtx handle, CUdevice device, bool was_active)
 {
 	struct green *g = vs_meta_alloc(sizeof(*g));
-	CUcontext primary = NULL;
+	CUcontext primary = NULL, converted;
 
 	if (g && vs_real.cuDevicePrimaryCtxRetain(&primary, device) ==
 			 CUDA_SUCCESS) {
@@ -347,6 +369,9 @@ static void green_created(CUgreenCtx handle, CUdevice device, bool was_active)
 		g->next = greens;
 		greens = g;
 		pthread_mutex_unlock(&lock);
+		if (vs_real.cuCtxFromGreenCtx(&converted, handle) ==
+		    CUDA_SUCCESS)
+			green_converted(handle, converted);
 		return;
 	}
 	vs_meta_free(g, sizeof(*g));
@@ -379,21 +404,9 @@ VS_EXPORT CUresult CUDAAPI cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx handle)
 {
 	bool is_open = vs_enter(VS_API_cuCtxFromGreenCtx);
 	CUresult result = vs_seen(vs_real.cuCtxFromGreenCtx(out, handle));
-	CUcontext primary = NULL;
-	struct green *g;
 
-	if (result != CUDA_SUCCESS || !is_open)
-		return result;
-	pthread_mutex_lock(&lock);
-	for (g = greens; g && g->handle != handle; g = g->next)
-		;
-	if (g) {
-		g->converted = *out;
-		primary = g->primary;
-	}
-	pthread_mutex_unlock(&lock);
-	if (primary)
-		vs_pool_green_born(*out, primary);
+	if (result == CUDA_SUCCESS && is_open)
+		green_converted(handle, *out);
 	return result;
 }
 

@@ -15,15 +15,24 @@ struct green {
 	CUstream stream;
 };
 
-static struct green make(void)
+/* Its context is that of its stream. */
+static struct green make_unconverted(void)
 {
 	struct green g;
 
 	TRY(cuGreenCtxCreate(&g.handle, units, device,
 			     CU_GREEN_CTX_DEFAULT_STREAM));
-	TRY(cuCtxFromGreenCtx(&g.ctx, g.handle));
 	TRY(cuGreenCtxStreamCreate(&g.stream, g.handle, CU_STREAM_NON_BLOCKING,
 				   0));
+	TRY(cuStreamGetCtx(g.stream, &g.ctx));
+	return g;
+}
+
+static struct green make(void)
+{
+	struct green g = make_unconverted();
+
+	TRY(cuCtxFromGreenCtx(&g.ctx, g.handle));
 	return g;
 }
 
@@ -106,6 +115,24 @@ static void rounds(CUcontext primary)
 	}
 }
 
+/* What a library does that is given a stream and not its context. */
+static void by_stream(CUcontext primary)
+{
+	struct green g = make_unconverted();
+	CUdeviceptr p;
+
+	TRY(cuCtxSetCurrent(g.ctx));
+	p = victim_alloc(5 * MiB);
+	printf("owner by stream: %s\n", owner(p, primary));
+	TRY(cuMemsetD8Async(p, 4, 5 * MiB, g.stream));
+	churn(g.stream, 40);
+	TRY(cuCtxSetCurrent(primary));
+	destroy(g);
+	churn(NULL, 40);
+	printf("by stream: %d\n", victim_is_filled(p, 5 * MiB, 4));
+	victim_free(p);
+}
+
 /* The green context alone holds the primary one. */
 static void last_hold(void)
 {
@@ -139,6 +166,7 @@ int main(void)
 	TRY(cuMemsetD8(p, 1, 6 * MiB));
 	lifetimes(primary);
 	rounds(primary);
+	by_stream(primary);
 	printf("at the end: %d\n", victim_is_filled(p, 6 * MiB, 1));
 	victim_free(p);
 	last_hold();

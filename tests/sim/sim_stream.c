@@ -288,28 +288,35 @@ CUresult sim_cuStreamGetId(CUstream hStream, unsigned long long *streamId)
 	return CUDA_SUCCESS;
 }
 
-/* A green context's stream answers with the primary context (cuda.h). */
+/* Of a green context's stream the converted one (cuda.h). */
 CUresult sim_cuStreamGetCtx(CUstream hStream, CUcontext *pctx)
 {
 	struct sim_stream *stream;
-	struct sim_context *ctx;
 	CUresult result = sim_stream_get(hStream, &stream);
 
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!pctx)
 		return CUDA_ERROR_INVALID_VALUE;
-	ctx = stream->ctx->parent ? stream->ctx->parent : stream->ctx;
-	*pctx = SIM_AS(CUcontext, ctx->handle);
+	*pctx = SIM_AS(CUcontext, stream->ctx->handle);
 	return CUDA_SUCCESS;
 }
 
+/* Of a green context's stream the primary one and that (cuda.h). */
 CUresult sim_cuStreamGetCtx_v2(CUstream hStream, CUcontext *pCtx,
 			       CUgreenCtx *pGreenCtx)
 {
-	CUresult result = sim_cuStreamGetCtx(hStream, pCtx);
+	struct sim_stream *stream;
+	struct sim_context *parent;
+	CUresult result = sim_stream_get(hStream, &stream);
 
-	if (result == CUDA_SUCCESS && pGreenCtx)
-		*pGreenCtx = NULL;
-	return result;
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!pCtx || !pGreenCtx)
+		return CUDA_ERROR_INVALID_VALUE;
+	parent = stream->ctx->parent;
+	*pCtx = SIM_AS(CUcontext, (parent ? parent : stream->ctx)->handle);
+	*pGreenCtx =
+		parent ? SIM_AS(CUgreenCtx, stream->ctx->green_handle) : NULL;
+	return CUDA_SUCCESS;
 }

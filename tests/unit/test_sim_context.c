@@ -230,8 +230,8 @@ static CUgreenCtx new_green(void)
 static void the_primary_marker_covers_green_contexts(void **state)
 {
 	struct kernels k;
-	CUgreenCtx green;
-	CUcontext ctx, of_stream;
+	CUgreenCtx green, of_green;
+	CUcontext ctx, converted, of_stream;
 	CUstream s;
 	CUevent e;
 	CUdeviceptr p;
@@ -244,7 +244,11 @@ static void the_primary_marker_covers_green_contexts(void **state)
 	green = new_green();
 	OK(cuGreenCtxStreamCreate(&s, green, CU_STREAM_NON_BLOCKING, 0));
 	OK(cuStreamGetCtx(s, &of_stream));
+	OK(cuCtxFromGreenCtx(&converted, green));
+	assert_ptr_equal(of_stream, converted);
+	OK(cuStreamGetCtx_v2(s, &of_stream, &of_green));
 	assert_ptr_equal(of_stream, ctx);
+	assert_ptr_equal(of_green, green);
 	OK(slow_fill(&k, s, 100, p, 1, 1));
 	OK(cuCtxRecordEvent(ctx, e));
 	GIVES(cuEventQuery(e), CUDA_ERROR_NOT_READY);
