@@ -51,6 +51,22 @@ VS_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *out, size_t size,
 	RETURN_RETRIED(cuMemAllocManaged, out, size, flags);
 }
 
+/*
+ * Host memory that is locked is mapped on the device, and under Windows it
+ * counts against the device's own.
+ */
+VS_EXPORT CUresult CUDAAPI cuMemHostAlloc(void **out, size_t size,
+					  unsigned int flags)
+{
+	RETURN_RETRIED(cuMemHostAlloc, out, size, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemHostRegister_v2(void *p, size_t size,
+						unsigned int flags)
+{
+	RETURN_RETRIED(cuMemHostRegister_v2, p, size, flags);
+}
+
 VS_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out,
 				       size_t size,
 				       const CUmemAllocationProp *prop,
@@ -131,6 +147,26 @@ VS_EXPORT CUresult CUDAAPI cuModuleGetFunction(CUfunction *out, CUmodule module,
 					       const char *name)
 {
 	RETURN_RETRIED(cuModuleGetFunction, out, module, name);
+}
+
+VS_EXPORT CUresult CUDAAPI cuFuncLoad(CUfunction function)
+{
+	RETURN_RETRIED(cuFuncLoad, function);
+}
+
+/* Of a kernel no function was asked for yet: these load it on the device. */
+VS_EXPORT CUresult CUDAAPI cuKernelSetAttribute(CUfunction_attribute attribute,
+						int value, CUkernel kernel,
+						CUdevice device)
+{
+	RETURN_RETRIED(cuKernelSetAttribute, attribute, value, kernel, device);
+}
+
+VS_EXPORT CUresult CUDAAPI cuKernelSetCacheConfig(CUkernel kernel,
+						  CUfunc_cache config,
+						  CUdevice device)
+{
+	RETURN_RETRIED(cuKernelSetCacheConfig, kernel, config, device);
 }
 
 /* A module that is loaded lazily is, when something of it is asked for. */
@@ -283,6 +319,14 @@ VS_EXPORT CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *out,
 						      int priority)
 {
 	RETURN_RETRIED(cuStreamCreateWithPriority, out, flags, priority);
+}
+
+VS_EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *out,
+						  CUgreenCtx green,
+						  unsigned int flags,
+						  int priority)
+{
+	RETURN_RETRIED(cuGreenCtxStreamCreate, out, green, flags, priority);
 }
 
 VS_EXPORT CUresult CUDAAPI

@@ -12,6 +12,8 @@
 static CUcontext contexts[2];
 static CUmodule module;
 static CUlibrary library;
+static CUkernel kernel;
+static CUgreenCtx green;
 static CUgraph graph;
 
 static CUresult instantiate(void)
@@ -62,6 +64,27 @@ static CUresult get_module(void)
 	return cuLibraryGetModule(&of_library, library);
 }
 
+static CUresult set_attribute(void)
+{
+	return cuKernelSetAttribute(
+		CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 65536, kernel,
+		0);
+}
+
+static CUresult host_alloc(void)
+{
+	void *p;
+
+	return cuMemHostAlloc(&p, 4096, 0);
+}
+
+static CUresult host_register(void)
+{
+	static char page[4096] __attribute__((aligned(4096)));
+
+	return cuMemHostRegister_v2(page, sizeof(page), 0);
+}
+
 static CUresult enable_peer(void)
 {
 	return cuCtxEnablePeerAccess(contexts[1], 0);
@@ -74,6 +97,14 @@ static CUresult create_stream(void)
 	return cuStreamCreate(&stream, 0);
 }
 
+static CUresult create_green_stream(void)
+{
+	CUstream stream;
+
+	return cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING,
+				      0);
+}
+
 static const struct {
 	const char *name;
 	CUresult (*make)(void);
@@ -82,17 +113,24 @@ static const struct {
 	{"cuModuleGetFunction", get_function},
 	{"cuModuleGetGlobal_v2", get_global},
 	{"cuLibraryGetModule", get_module},
+	{"cuKernelSetAttribute", set_attribute},
+	{"cuMemHostAlloc", host_alloc},
+	{"cuMemHostRegister_v2", host_register},
 	{"cuGraphInstantiate", instantiate},
 	{"cuGraphInstantiate_v2", instantiate_v2},
 	{"cuGraphInstantiateWithFlags", instantiate_with_flags},
 	{"cuCtxEnablePeerAccess", enable_peer},
 	{"cuStreamCreate", create_stream},
+	{"cuGreenCtxStreamCreate", create_green_stream},
 };
 
 #define N_CALLS (sizeof(calls) / sizeof(calls[0]))
 
 static int start(void)
 {
+	CUdevResource units;
+	CUdevResourceDesc description;
+
 	if (cuInit(0))
 		return 1;
 	for (int i = 0; i < 2; i++)
@@ -100,7 +138,12 @@ static int start(void)
 			return 1;
 	return cuCtxSetCurrent(contexts[0]) || cuGraphCreate(&graph, 0) ||
 	       cuLibraryLoadData(&library, vs_kernels_ptx, NULL, NULL, 0, NULL,
-				 NULL, 0);
+				 NULL, 0) ||
+	       cuLibraryGetKernel(&kernel, library, "vs_fill") ||
+	       cuDeviceGetDevResource(0, &units, CU_DEV_RESOURCE_TYPE_SM) ||
+	       cuDevResourceGenerateDesc(&description, &units, 1) ||
+	       cuGreenCtxCreate(&green, description, 0,
+				CU_GREEN_CTX_DEFAULT_STREAM);
 }
 
 int main(int argc, char **argv)

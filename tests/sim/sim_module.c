@@ -7,6 +7,7 @@
 
 #include "sim_base.h"
 #include "sim_context.h"
+#include "sim_device.h"
 #include "sim_handle.h"
 #include "sim_kernel.h"
 
@@ -300,6 +301,16 @@ CUresult sim_cuKernelGetFunction(CUfunction *pFunc, CUkernel kernel)
 		return CUDA_ERROR_INVALID_HANDLE;
 	*pFunc = SIM_AS(CUfunction, SIM_OF(kernel));
 	return CUDA_SUCCESS;
+}
+
+CUresult sim_cuKernelSetAttribute(CUfunction_attribute attrib, int val,
+				  CUkernel kernel, CUdevice dev)
+{
+	(void)attrib;
+	(void)val;
+	if (!sim_handle_get(SIM_FUNCTION, SIM_OF(kernel)))
+		return CUDA_ERROR_INVALID_HANDLE;
+	return sim_device_valid(dev) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult sim_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib,
