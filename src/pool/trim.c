@@ -21,6 +21,8 @@
 
 /* How long another allocating call may be held up for pending memory. */
 #define RELIEF_PATIENCE ((uint64_t)10000000000)
+/* How long the end of a context may wait for the work of other devices. */
+#define PEER_PATIENCE ((uint64_t)1000000000)
 
 /* What became complete goes home, so that whole chunks are idle. */
 static void collect(struct vs_pool *pool)
@@ -334,6 +336,22 @@ void vs_pool_green_dying(CUcontext green, CUdevice device)
 		vs_ctx_unalias(green);
 }
 
+/*
+ * Another device may be in the middle of a copy of what goes with a context,
+ * and the copy comes before whatever follows on either of them (Programming
+ * Guide, peer-to-peer memory copy). Not for ever: other work of that device may
+ * wait for the program.
+ */
+static void wait_for_peers(struct vs_pool *pool)
+{
+	uint64_t own = (uint64_t)1 << pool->dev.device;
+	struct vs_ctx *any[1];
+
+	if (vs_ctx_list(atomic_load(&pool->reach) & ~own, any, 1) > 0)
+		vs_fence_wait_tag(&pool->fence, vs_fence_tag(&pool->fence),
+				  PEER_PATIENCE);
+}
+
 void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
 {
 	struct vs_ctx *ctx;
@@ -355,6 +373,7 @@ void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
 	vs_capture_ctx_dying(ctx->handle);
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
 		if (ctx->device == pool->dev.device) {
+			wait_for_peers(pool);
 			vs_tcache_flush(pool, ctx);
 			vs_range_drop_ctx(pool, ctx);
 		}

@@ -277,6 +277,35 @@ static void test_an_error_goes_with_its_context(void **state)
 	vs_real.cuCtxRecordEvent = record_event;
 }
 
+static uint64_t unmapped; /* the first time */
+
+static void note_unmap(CUdeviceptr at, uint64_t size)
+{
+	(void)at, (void)size;
+	if (!unmapped)
+		unmapped = fake.now;
+}
+
+/* Another device that reaches the memory may be at a copy of it. */
+static void test_the_end_of_a_context_waits_for_peers(void **state)
+{
+	uint64_t began;
+
+	(void)state;
+	vs_pool_ctx_born(SECOND_CTX, 1);
+	assert_int_equal(vs_pool_peer(SECOND_CTX, FAKE_CTX, true),
+			 CUDA_SUCCESS);
+	take(64 << 20);
+	fake.lag_ns = LAG;
+	fake.on_unmap = note_unmap;
+	began = fake.now;
+	unmapped = 0;
+	vs_pool_ctx_dying(FAKE_CTX, 0);
+	/* for its own work, and then for the peer's */
+	assert_true(unmapped >= began + 2 * LAG);
+	assert_int_equal(fake.held, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -293,6 +322,8 @@ int main(void)
 		cmocka_unit_test_setup(test_many_contexts, fresh),
 		cmocka_unit_test_setup(test_an_error_goes_with_its_context,
 				       fresh),
+		cmocka_unit_test_setup(
+			test_the_end_of_a_context_waits_for_peers, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
