@@ -36,14 +36,15 @@ void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 
 /*
  * A driver call of a marker failed. If a kernel of the program did, its own
- * next call says so: whether the shim saw it first is chance.
+ * next call says so: whether the shim saw it first is chance. A want of memory
+ * passes: the next marker covers what this one would have.
  */
 static void break_fence(struct vs_fence *f, const char *call, CUresult r)
 {
 	static const char text[] =
 		"%s failed: %s; allocations go to the driver from now on";
 
-	if (r == CUDA_ERROR_DEINITIALIZED ||
+	if (r == CUDA_ERROR_DEINITIALIZED || r == CUDA_ERROR_OUT_OF_MEMORY ||
 	    atomic_exchange(&f->is_broken, true))
 		return;
 	if (vs_real_is_for_good(r))

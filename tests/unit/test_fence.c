@@ -306,6 +306,27 @@ static void test_the_end_of_a_context_waits_for_peers(void **state)
 	assert_int_equal(fake.held, 0);
 }
 
+static CUresult has_no_memory(CUcontext ctx, CUevent event)
+{
+	(void)ctx, (void)event;
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* A device that is full for a moment costs a marker, not the pool. */
+static void test_want_of_memory_passes(void **state)
+{
+	uint64_t tag = vs_fence_tag(fence);
+
+	(void)state;
+	record_event = vs_real.cuCtxRecordEvent;
+	vs_real.cuCtxRecordEvent = has_no_memory;
+	assert_false(vs_fence_record(fence));
+	vs_real.cuCtxRecordEvent = record_event;
+	assert_false(vs_fence_is_covered(fence, tag));
+	give(take(64 << 20));
+	assert_true(vs_fence_wait_tag(fence, tag, NEVER));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -324,6 +345,7 @@ int main(void)
 				       fresh),
 		cmocka_unit_test_setup(
 			test_the_end_of_a_context_waits_for_peers, fresh),
+		cmocka_unit_test_setup(test_want_of_memory_passes, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
