@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/mark.h"
 
+#include "driver/real.h"
 #include "pool/dead.h"
+#include "pool/pool.h"
 #include "pool/range.h"
 #include "pool/slab.h"
 
@@ -17,6 +19,8 @@
 #define FITS_TRIED 32
 /* Without context events, and the knob: freed and not yet waited for. */
 #define UNSEEN_LEAST ((uint64_t)16 << 20)
+/* Other threads' small objects may be counted as live while they are freed. */
+#define MISCOUNT ((uint64_t)16 << 20)
 
 static uint64_t much_pending(const struct vs_pool *pool)
 {
@@ -46,6 +50,24 @@ bool vs_mark_is_worth_a_wait(struct vs_pool *pool, uint64_t span)
 
 	return pool->pending_bytes > much_pending(pool) ||
 	       (lag >= LATE && has_pending_fit(pool, span));
+}
+
+bool vs_mark_may_bring(struct vs_pool *pool, uint64_t span)
+{
+	uint64_t room, limit, held;
+	size_t unused, total;
+	CUresult r;
+
+	/* no chunk is on its way between the driver and the pool */
+	pthread_mutex_lock(&pool->grow);
+	r = vs_real.cuMemGetInfo_v2(&unused, &total);
+	room = vs_pool_reclaimable(&limit, &held);
+	pthread_mutex_unlock(&pool->grow);
+	if (r != CUDA_SUCCESS)
+		return true;
+	if (limit && unused > limit - held)
+		unused = limit - held;
+	return span <= room + unused + MISCOUNT;
 }
 
 /* The tag of what was freed last; 0 if nothing is pending or dead. */

@@ -34,6 +34,14 @@
 bool vs_mark_is_worth_a_wait(struct vs_pool *pool, uint64_t span);
 
 /*
+ * Whether so many bytes could be had if all work were complete: all that is not
+ * live, of the pool and of the device. If not, out of memory is said at once,
+ * as the driver does: the work may go on until the host hears of it. A context
+ * of the device is current; no lock.
+ */
+bool vs_mark_may_bring(struct vs_pool *pool, uint64_t span);
+
+/*
  * So many bytes were freed (are pending or dead) that no marker covers. Records
  * one if that is too much; see the note above.
  */

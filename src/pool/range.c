@@ -294,12 +294,13 @@ static bool climb_by_waiting(struct vs_pool *pool, enum vs_heap_kind kind,
 {
 	struct vs_fence *f = &pool->fence;
 	bool may_bar = true; /* once: it may be true for ever */
+	bool is_vain = !vs_mark_may_bring(pool, span);
 	uint64_t until;
 
 	flush_caches(pool);
 	until = vs_mark_newest(pool);
 	for (;;) {
-		bool is_last = vs_fence_is_complete(f, until);
+		bool is_last = is_vain || vs_fence_is_complete(f, until);
 
 		vs_guard_collect(pool);
 		pthread_mutex_lock(&pool->lock);

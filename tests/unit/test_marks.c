@@ -307,6 +307,46 @@ static void test_waits_in_vain_have_an_end(void **state)
 	assert_true(vs_pool_of(0)->pending_bytes > 0);
 }
 
+/* All that is not live would be too little: the driver's own waits for none. */
+static void test_no_wait_for_too_little(void **state)
+{
+	CUdeviceptr p, small = take(KiB);
+	uint64_t before = fake.now;
+
+	(void)state;
+	take(600 * MiB);
+	p = take(50 * MiB);
+	fake.lag_ns = 5000 * MS;
+	give(p);
+	give(small);
+	assert_int_equal(vs_pool_alloc(500 * MiB, &p),
+			 CUDA_ERROR_OUT_OF_MEMORY);
+	assert_in_range(fake.now - before, 0, 1000 * MS);
+	/* just enough, within what all slabs together take */
+	succeeds(416 * MiB);
+	assert_in_range(fake.now - before, 5000 * MS, 6000 * MS);
+}
+
+/* The same below a limit, however much of the device is unused. */
+static void test_no_wait_for_too_little_below_a_limit(void **state)
+{
+	CUdeviceptr p;
+	uint64_t before;
+
+	(void)state;
+	vs_knobs.memory_limit.value = 300 * MiB;
+	take(200 * MiB);
+	p = take(50 * MiB);
+	before = fake.now;
+	fake.lag_ns = 5000 * MS;
+	give(p);
+	assert_int_equal(vs_pool_alloc(150 * MiB, &p),
+			 CUDA_ERROR_OUT_OF_MEMORY);
+	assert_in_range(fake.now - before, 0, 1000 * MS);
+	succeeds(96 * MiB);
+	assert_in_range(fake.now - before, 5000 * MS, 6000 * MS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -325,6 +365,9 @@ int main(void)
 			fresh),
 		cmocka_unit_test_setup(test_much_has_a_marker_at_its_free,
 				       fresh),
+		cmocka_unit_test_setup(test_no_wait_for_too_little, fresh),
+		cmocka_unit_test_setup(
+			test_no_wait_for_too_little_below_a_limit, fresh),
 		cmocka_unit_test(
 			test_what_fits_is_waited_for_behind_a_late_gpu),
 	};
