@@ -6,6 +6,12 @@
  *
  * Called with pool.grow held (but for spare) and pool.lock not held; makes
  * driver calls, none of which waits for the GPU (facts, section 3).
+ *
+ * Note [Need]: what a program needs is what it asks for now and the most that
+ * it had live since the begin of the half minute before this one (ten times
+ * DECAY_MS, if that is longer). Not the most ever: one that had twice a model
+ * live while it loaded it, and then serves for weeks behind a late GPU, took
+ * new chunks up to that mark rather than wait for those that are pending.
  */
 #ifndef VS_POOL_GROW_H
 #define VS_POOL_GROW_H
@@ -19,8 +25,8 @@
 enum vs_grow_how {
 	/*
 	 * By new chunks (and cached ones), if what is held then stays within
-	 * what the program has shown to need: its high-water mark of live bytes
-	 * and a few per cent, or the floor. Else NOT_FOUND.
+	 * what the program has shown to need (Note [Need]) and a few per cent,
+	 * or the floor. Else NOT_FOUND.
 	 */
 	VS_GROW_WITHIN,
 	VS_GROW_MOVE, /* by idle chunks from elsewhere; NOT_FOUND if too few */

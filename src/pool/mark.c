@@ -9,7 +9,7 @@
 
 /* Ticks that memory is without a marker before a free records one. */
 #define LONG_UNMARKED ((uint64_t)50000)
-/* A marker for each such part of the most that was ever live. */
+/* A marker for each such part of what the program needs (pool/grow). */
 #define QUANTA 64
 /* The part of the device's memory that may be without one. */
 #define BARE_SHARE 16
@@ -24,8 +24,7 @@
 
 static uint64_t much_pending(const struct vs_pool *pool)
 {
-	return pool->pending_limit ? pool->pending_limit
-				   : vs_stat_get(&pool->stats, live_high) / 20;
+	return pool->pending_limit ? pool->pending_limit : pool->need / 20;
 }
 
 /* A range that a large request fits, and hardly less, is among the oldest. */
@@ -168,7 +167,7 @@ static uint64_t pace(struct vs_pool *pool)
 /* Little memory is not worth a marker before it is needed. */
 static bool is_much(const struct vs_pool *pool)
 {
-	uint64_t quantum = vs_stat_get(&pool->stats, live_high) / QUANTA;
+	uint64_t quantum = pool->need / QUANTA;
 
 	return pool->unmarked_bytes > quantum && quantum > VS_SMALL_MAX;
 }
@@ -195,15 +194,15 @@ void vs_mark_at_alloc(struct vs_pool *pool)
 
 /*
  * What may be freed and neither covered nor, without events, seen complete.
- * Beside a capture: as much as the program ever had live, or allocations, which
- * must not wait there, would take as much again and again.
+ * Beside a capture: as much as the program needs, or allocations, which must
+ * not wait there, would take as much again and again.
  */
 static uint64_t most_bare(struct vs_pool *pool)
 {
 	uint64_t share = pool->dev.total / BARE_SHARE, most;
 
 	if (pool->fence.has_context_events) {
-		most = vs_stat_get(&pool->stats, live_high) + VS_FLOOR;
+		most = pool->need + VS_FLOOR;
 		return most < share ? most : share;
 	}
 	most = much_pending(pool);
@@ -213,7 +212,7 @@ static uint64_t most_bare(struct vs_pool *pool)
 void vs_mark_wait_at_free(struct vs_pool *pool)
 {
 	struct vs_fence *f = &pool->fence;
-	uint64_t bytes, tag;
+	uint64_t bytes, most, tag;
 
 	if (f->has_context_events && vs_capture_count() == 0)
 		return;
@@ -225,8 +224,9 @@ void vs_mark_wait_at_free(struct vs_pool *pool)
 	if (f->has_context_events && pool->pending_bytes > bytes)
 		bytes = pool->pending_bytes;
 	tag = pool->bare_tag;
+	most = most_bare(pool);
 	pthread_mutex_unlock(&pool->lock);
-	if (bytes <= most_bare(pool))
+	if (bytes <= most)
 		return;
 	if (f->has_context_events || !vs_fence_wait_tag(f, tag, UINT64_MAX))
 		vs_fence_barrier(f);

@@ -27,9 +27,10 @@
 /*
  * Whether a request of so many bytes that nothing idle fits is to wait for what
  * is pending before chunks are moved for it. If much of the memory is pending:
- * more bytes than the knob allows, or than a twentieth of the most that was
- * ever live (the traces of HACKING.md). And if a large block that would serve
- * is pending behind a GPU that is late: the host has the time.
+ * more bytes than the knob allows, or than a twentieth of what the program
+ * needs (Note [Need] in pool/grow.h; the traces of HACKING.md). And if a large
+ * block that would serve is pending behind a GPU that is late: the host has the
+ * time.
  */
 bool vs_mark_is_worth_a_wait(struct vs_pool *pool, uint64_t span);
 

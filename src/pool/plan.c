@@ -23,9 +23,9 @@ static const struct {
 
 enum {
 	BASES_TRIED = 256, /* idle ranges looked at to extend */
-	SLACK = 44, /* held beyond the high-water mark of live bytes; 1/1000 */
-	USUAL_TIMES = 4, /* a larger request gets several chunks */
-	FAST_TIMES = 4,	 /* chunks of a program that churns are larger */
+	SLACK = 44,	   /* held beyond Note [Need] in pool/grow.h; 1/1000 */
+	USUAL_TIMES = 4,   /* a larger request gets several chunks */
+	FAST_TIMES = 4,	   /* chunks of a program that churns are larger */
 	/* See Note [Tight]: times halved, growths for each, kept if idle */
 	TIGHT_MOST = 6,
 	TIGHT_LASTS = 64,
@@ -44,22 +44,33 @@ static uint64_t round_up(uint64_t n, uint64_t unit)
 	return (n + unit - 1) / unit * unit;
 }
 
-static uint64_t high_water(struct vs_pool *pool)
+/* Bytes that may be held for what the program needs. */
+static uint64_t budget(struct vs_pool *pool)
 {
-	return vs_stat_get(&pool->stats, live_high);
+	uint64_t slack = pool->need / 1000 * SLACK;
+	uint64_t most = pool->need + (slack < VS_FLOOR ? VS_FLOOR : slack);
+
+	most += vs_turnover_extra(pool);
+	return most < pool->memory_limit ? most : pool->memory_limit;
 }
 
-/* Bytes that may still be created within what the program needs. */
+/* Bytes that may still be created within that. */
 static uint64_t allowance(struct vs_pool *pool)
 {
-	uint64_t high = high_water(pool), held = pool->chunks.held;
-	uint64_t slack = high / 1000 * SLACK;
-	uint64_t budget = high + (slack < VS_FLOOR ? VS_FLOOR : slack);
+	uint64_t most = budget(pool), held = pool->chunks.held;
 
-	budget += vs_turnover_extra(pool);
-	if (budget > pool->memory_limit)
-		budget = pool->memory_limit;
-	return budget > held ? budget - held : 0;
+	return most > held ? most - held : 0;
+}
+
+uint64_t vs_plan_surplus(struct vs_pool *pool)
+{
+	uint64_t most, held = pool->chunks.held;
+
+	/* the program may not have begun (pool/turnover) */
+	if (held <= VS_FLOOR)
+		return 0;
+	most = budget(pool);
+	return held > most ? held - most : 0;
 }
 
 /* The size that the knob says, or what is left below knob MEMORY_LIMIT. */
@@ -76,7 +87,7 @@ static uint64_t fixed_size(const struct vs_pool *pool)
 /* Size of the chunks a heap is extended by, when a request needs less. */
 static uint64_t usual_size(struct vs_pool *pool, enum vs_heap_kind kind)
 {
-	uint64_t high = high_water(pool), held = pool->chunks.held;
+	uint64_t high = pool->need, held = pool->chunks.held;
 	uint64_t share = (high > held ? high : held) / chunk_rule[kind].share;
 	uint64_t size = VS_GRANULE;
 
@@ -161,7 +172,7 @@ static bool add_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t size)
  */
 static bool is_nearly_all(struct vs_pool *pool, uint64_t bytes)
 {
-	return bytes >= high_water(pool) / 8 * 7;
+	return bytes >= pool->need / 8 * 7;
 }
 
 /* The largest chunk for a request of so many bytes. */

@@ -76,6 +76,9 @@ bool vs_plan_commit(struct vs_pool *pool, struct vs_plan *plan,
 uint64_t vs_plan_excess(struct vs_pool *pool, enum vs_heap_kind kind,
 			uint64_t span, uint64_t *above_out);
 
+/* Bytes held beyond what the program needs (Note [Need] in pool/grow.h). */
+uint64_t vs_plan_surplus(struct vs_pool *pool);
+
 /*
  * The driver has no more memory for a request of so many bytes. If the pool
  * holds as much that no range uses, and less than that in whole idle chunks, it

@@ -235,7 +235,7 @@ static struct vs_pool *make_pool(CUdevice device)
 	vs_fence_init(&pool->fence, &pool->stats, &pool->reach,
 		      pool->dev.has_context_events,
 		      vs_knobs.reuse == VS_REUSE_ORDERED);
-	pool->now = vs_vmm_clock();
+	pool->now = pool->need_since = vs_vmm_clock();
 	pool->index = n;
 	if (!lay_out(pool)) {
 		vs_vmm_unreserve(pool->base, pool->end - pool->base);

@@ -73,8 +73,8 @@ uint64_t vs_range_slack(struct vs_pool *pool)
 static inline void set_live(struct vs_pool *pool, uint64_t live)
 {
 	vs_stat_set(&pool->stats, live, live);
-	if (live > pool->live_most)
-		pool->live_most = live;
+	if (live > pool->need)
+		pool->need = live;
 }
 
 /* Brings the gauges of live memory up to date; lock. */
@@ -85,7 +85,12 @@ static void show_live(struct vs_pool *pool, uint64_t coming)
 	vs_range_live(pool, &asked, &given, &blocks);
 	pool->small_bytes = asked - pool->live_bytes;
 	set_live(pool, asked);
-	vs_stat_set(&pool->stats, live, asked + coming);
+	if (asked > pool->most_now)
+		pool->most_now = asked;
+	if (asked + coming > pool->need)
+		pool->need = asked + coming;
+	if (coming <= VS_SMALL_MAX)
+		vs_stat_set(&pool->stats, live, asked + coming);
 	vs_stat_set(&pool->stats, blocks, blocks + (coming > 0));
 }
 
@@ -222,13 +227,13 @@ static bool sweep_slabs(struct vs_pool *pool)
  */
 static bool gather_small(struct vs_pool *pool, bool *is_gathered_out)
 {
-	uint64_t slack;
+	uint64_t slack, least;
 
 	pthread_mutex_lock(&pool->lock);
 	slack = vs_range_slack(pool);
+	least = pool->need / 100;
 	pthread_mutex_unlock(&pool->lock);
-	if (slack < VS_FLOOR / 4 ||
-	    slack < vs_stat_get(&pool->stats, live_high) / 100)
+	if (slack < VS_FLOOR / 4 || slack < least)
 		return false;
 	flush_caches(pool);
 	*is_gathered_out = true;
@@ -365,7 +370,9 @@ static CUresult get_more(struct vs_pool *pool, enum vs_heap_kind kind,
 		/* who tries how much there is does not need so much */
 		pthread_mutex_lock(&pool->lock);
 		show_live(pool, 0);
-		atomic_store(&pool->stats.live_high, pool->live_most);
+		pool->need = pool->most_now > pool->most_before
+				     ? pool->most_now
+				     : pool->most_before;
 		pthread_mutex_unlock(&pool->lock);
 	}
 	return r;

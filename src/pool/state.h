@@ -68,7 +68,7 @@ struct vs_pool {
 	uint64_t bare_tag;	      /* ... a marker last covered this tag */
 	uint64_t now;		      /* clock, ns, as of the last tick */
 	uint64_t small_bytes; /* live small objects, when last added up */
-	uint64_t live_most;   /* bytes ever live; stats' may foresee more */
+	uint64_t need;	      /* bytes; see Note [Need] in pool/grow.h */
 	/* ranges only, asked for and given; written under lock, read anywhere
 	 */
 	_Atomic uint64_t live_bytes, live_spans, live_blocks;
@@ -87,6 +87,8 @@ struct vs_pool {
 	int index;			  /* among the pools; constant */
 	uint64_t seen_calls, quiet_since; /* decay's; count, clock */
 	unsigned n_quiet_looks;		  /* decay's, since quiet_since */
+	uint64_t need_since;		  /* clock; begin of a window */
+	uint64_t most_now, most_before;	  /* bytes live in it and the last */
 	_Atomic bool is_prepared;	  /* once; see pool/prepare.c */
 
 	/* small objects: what left the slabs for threads and is not back */

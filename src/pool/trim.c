@@ -14,11 +14,15 @@
 #include "pool/dead.h"
 #include "pool/grow.h"
 #include "pool/mark.h"
+#include "pool/plan.h"
 #include "pool/range.h"
 #include "pool/slab.h"
 #include "pool/state.h"
 #include "pool/tcache.h"
 
+/* Note [Need] in pool/grow.h: a window is so many times DECAY_MS; ns. */
+#define NEED_AGES 10
+#define NEED_LEAST ((uint64_t)30000000000)
 /* How long another allocating call may be held up for pending memory. */
 #define RELIEF_PATIENCE ((uint64_t)10000000000)
 /* How long the end of a context may wait for the work of other devices. */
@@ -171,18 +175,40 @@ static void look_at_pending(struct vs_pool *pool)
 }
 
 /*
+ * Keeps Note [Need]. Returns bytes held beyond it, at the end of a window: a
+ * program may go round all that is idle before any of that is old. Lock.
+ */
+static uint64_t forget_need(struct vs_pool *pool, uint64_t now, uint64_t live,
+			    uint64_t age)
+{
+	uint64_t lasts = NEED_AGES * age;
+
+	if (lasts < NEED_LEAST)
+		lasts = NEED_LEAST;
+	if (live > pool->most_now)
+		pool->most_now = live;
+	if (now - pool->need_since < lasts)
+		return 0;
+	pool->need_since = now;
+	pool->need = pool->most_before = pool->most_now;
+	pool->most_now = live;
+	return vs_plan_surplus(pool);
+}
+
+/*
  * Decay of one pool. Thread caches are emptied only once nothing was allocated
  * for the whole time: before, they are in use.
  */
 static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 {
-	uint64_t allocs, idle, asked, given, blocks;
+	uint64_t allocs, idle, asked, given, blocks, surplus, spare;
 	bool is_quiet;
 
 	look_at_pending(pool);
 	pthread_mutex_lock(&pool->lock);
 	pool->now = now;
 	vs_range_live(pool, &asked, &given, &blocks);
+	surplus = forget_need(pool, now, asked, age);
 	allocs = vs_range_allocs(pool);
 	/* allocations and frees */
 	if (2 * allocs - blocks != pool->seen_calls) {
@@ -205,11 +231,14 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	pthread_mutex_lock(&pool->lock);
 	idle = pool->chunks.idle_bytes;
 	pthread_mutex_unlock(&pool->lock);
+	spare = idle > pool->release_threshold ? idle - pool->release_threshold
+					       : 0;
 	if (age > 0 && idle > 0 && is_pressed(pool))
 		release(pool, UINT64_MAX, UINT64_MAX);
-	else if (idle > pool->release_threshold)
-		release(pool, idle - pool->release_threshold,
-			now > age ? now - age + (age == 0) : 0);
+	else if (surplus > 0)
+		release(pool, surplus < spare ? surplus : spare, UINT64_MAX);
+	else if (spare > 0)
+		release(pool, spare, now > age ? now - age + (age == 0) : 0);
 }
 
 void vs_pool_tick(void)

@@ -50,7 +50,7 @@ static void look(struct vs_pool *pool, struct vs_turnover *t)
 	uint64_t now = vs_vmm_clock(), handed, times, busy;
 	uint64_t waited = vs_stat_get(&pool->stats, wait_ns) +
 			  vs_stat_get(&pool->stats, vmm_ns);
-	uint64_t high = vs_stat_get(&pool->stats, live_high);
+	uint64_t high = pool->need;
 	uint64_t elapsed = now - t->began, paused = waited - t->waited;
 	uint64_t most_ns = t->is_fast ? STILL_FAST_NS : FAST_NS;
 
@@ -84,7 +84,7 @@ static void look(struct vs_pool *pool, struct vs_turnover *t)
 static uint64_t most_extra(struct vs_pool *pool, const struct vs_turnover *t)
 {
 	uint64_t unfelt = pool->dev.total / DEVICE_SHARE;
-	uint64_t high = vs_stat_get(&pool->stats, live_high);
+	uint64_t high = pool->need;
 	uint64_t most = SMALL_LIVE;
 
 	if (t->is_fast && high * TIMES_LIVE > most)

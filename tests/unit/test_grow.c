@@ -10,6 +10,7 @@
 #define KiB ((size_t)1 << 10)
 #define MiB ((size_t)1 << 20)
 #define GiB ((uint64_t)1 << 30)
+#define MS ((uint64_t)1000000)
 
 static unsigned next(uint64_t *seed)
 {
@@ -98,6 +99,50 @@ static void test_few_large_blocks_of_changing_sizes(void **state)
 	}
 	high = vs_stat_get(stats(), live_high);
 	assert_in_range(fake.held_high, high, high + high / 20);
+}
+
+/* Blocks in turn behind a late GPU, up to a time; the most that was live. */
+static uint64_t go_on_until(uint64_t end)
+{
+	CUdeviceptr p[8] = {0};
+	uint64_t seed = 7, sizes[8] = {0}, live = 0, most = 0, tick = fake.now;
+
+	for (unsigned i = 0; fake.now < end; i = (i + 1) % 8) {
+		if (p[i])
+			give(p[i]);
+		live -= sizes[i];
+		sizes[i] = (50 + next(&seed) % 100) * MiB;
+		live += sizes[i];
+		most = live > most ? live : most;
+		p[i] = take(sizes[i]);
+		fake.now += 4 * MS;
+		if (fake.now - tick < 500 * MS)
+			continue;
+		vs_pool_tick();
+		tick = fake.now;
+	}
+	for (unsigned i = 0; i < 8; i++)
+		give(p[i]);
+	return most;
+}
+
+/* What was live at the begin of a long life is not held for ever. */
+static void test_an_old_peak_is_no_need(void **state)
+{
+	CUdeviceptr p[160];
+	uint64_t most;
+
+	(void)state;
+	for (int i = 0; i < 160; i++)
+		p[i] = take(128 * MiB);
+	for (int i = 0; i < 160; i++)
+		give(p[i]);
+	fake.lag_ns = 20 * MS;
+	go_on_until(200000 * MS);
+	fake.held_high = fake.held;
+	most = go_on_until(230000 * MS);
+	assert_in_range(fake.held_high, most, most + most / 4);
+	assert_in_range(vs_stat_get(stats(), live_high), 20 * GiB, 20 * GiB);
 }
 
 /* Slabs lie side by side, also where they are larger than half a chunk. */
@@ -367,6 +412,7 @@ int main(void)
 		T(a_large_block_ends_in_a_small_chunk),
 		T(idle_chunks_of_one_region_are_used),
 		T(few_large_blocks_of_changing_sizes),
+		T(an_old_peak_is_no_need),
 		T(slabs_fill_their_chunks),
 		T(life_at_the_edge_of_the_device),
 		T(a_huge_block_keeps_its_chunks_on_a_full_device),
