@@ -254,3 +254,44 @@ void vs_grow_spare(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span)
 	pthread_mutex_unlock(&pool->lock);
 	pthread_mutex_unlock(&pool->grow);
 }
+
+/* The first range from `r` on that is a hole, or is none. Lock. */
+static struct vs_range *next_that(struct vs_range *r, bool is_hole)
+{
+	while (r && (r->state == VS_RANGE_HOLE) != is_hole)
+		r = r->next;
+	return r;
+}
+
+/* Gives all peers access to what is mapped in a heap; holes stay. Grow. */
+static CUresult allow_heap(struct vs_pool *pool, struct vs_heap *h)
+{
+	struct vs_range *from, *hole = NULL;
+	CUresult r = CUDA_SUCCESS;
+
+	do {
+		CUdeviceptr base = 0, end = h->end;
+
+		pthread_mutex_lock(&pool->lock);
+		from = next_that(hole ? hole : h->first, false);
+		if (from)
+			base = from->base;
+		hole = next_that(from, true);
+		if (hole)
+			end = hole->base;
+		pthread_mutex_unlock(&pool->lock);
+		if (base)
+			r = vs_vmm_allow(base, end - base, pool->dev.device,
+					 atomic_load(&pool->peers));
+	} while (hole && r == CUDA_SUCCESS);
+	return r;
+}
+
+CUresult vs_grow_allow(struct vs_pool *pool)
+{
+	CUresult r = CUDA_SUCCESS;
+
+	for (int k = VS_N_HEAPS - 1; k >= 0 && r == CUDA_SUCCESS; k--)
+		r = allow_heap(pool, &pool->heap[k]);
+	return r;
+}

@@ -60,4 +60,7 @@ void vs_grow_spare(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span);
  */
 uint64_t vs_grow_release(struct vs_pool *pool, uint64_t bytes, uint64_t before);
 
+/* Gives the pool's peers access to all that is mapped in its heaps. */
+CUresult vs_grow_allow(struct vs_pool *pool);
+
 #endif

@@ -556,48 +556,15 @@ void vs_range_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx)
 	pthread_mutex_unlock(&pool->lock);
 }
 
-/* The first range from `r` on that is a hole, or is none. Lock. */
-static struct vs_range *next_that(struct vs_range *r, bool is_hole)
-{
-	while (r && (r->state == VS_RANGE_HOLE) != is_hole)
-		r = r->next;
-	return r;
-}
-
-/* Gives all peers access to what is mapped in a heap; holes stay. Grow. */
-static CUresult allow_heap(struct vs_pool *pool, struct vs_heap *h)
-{
-	struct vs_range *from, *hole = NULL;
-	CUresult r = CUDA_SUCCESS;
-
-	do {
-		CUdeviceptr base = 0, end = h->end;
-
-		pthread_mutex_lock(&pool->lock);
-		from = next_that(hole ? hole : h->first, false);
-		if (from)
-			base = from->base;
-		hole = next_that(from, true);
-		if (hole)
-			end = hole->base;
-		pthread_mutex_unlock(&pool->lock);
-		if (base)
-			r = vs_vmm_allow(base, end - base, pool->dev.device,
-					 atomic_load(&pool->peers));
-	} while (hole && r == CUDA_SUCCESS);
-	return r;
-}
-
 CUresult vs_range_allow_peer(struct vs_pool *pool, CUdevice peer)
 {
 	uint64_t bit = (uint64_t)1 << peer, before;
-	CUresult r = CUDA_SUCCESS;
+	CUresult r;
 
 	pthread_mutex_lock(&pool->grow);
 	before = atomic_fetch_or(&pool->peers, bit);
 	atomic_fetch_or(&pool->reach, bit);
-	for (int k = VS_N_HEAPS - 1; k >= 0 && r == CUDA_SUCCESS; k--)
-		r = allow_heap(pool, &pool->heap[k]);
+	r = vs_grow_allow(pool);
 	if (r == CUDA_SUCCESS)
 		r = vs_guard_allow(pool);
 	/* or no chunk could be mapped any more; another context may have it */
