@@ -307,6 +307,39 @@ static void test_waits_in_vain_have_an_end(void **state)
 	assert_true(vs_pool_of(0)->pending_bytes > 0);
 }
 
+static void (*pause_before)(unsigned round);
+static CUdeviceptr others_block;
+static uint64_t others_time;
+
+/* While this thread waits another frees a block, and takes what comes first. */
+static void another_takes_it(unsigned round)
+{
+	CUdeviceptr p = others_block;
+
+	pause_before(round);
+	if (!p || fake.now < others_time)
+		return;
+	others_block = 0;
+	give(p);
+	take(380 * MiB);
+}
+
+static void test_what_another_thread_takes_is_made_good(void **state)
+{
+	CUdeviceptr p = take(400 * MiB);
+
+	(void)state;
+	others_block = take(400 * MiB);
+	take(150 * MiB);
+	fake.lag_ns = 5000 * MS;
+	others_time = fake.now + 1000 * MS; /* longer than thrift waits */
+	give(p);
+	pause_before = vs_vmm_pause;
+	vs_vmm_pause = another_takes_it;
+	succeeds(350 * MiB);
+	vs_vmm_pause = pause_before;
+}
+
 /* All that is not live would be too little: the driver's own waits for none. */
 static void test_no_wait_for_too_little(void **state)
 {
@@ -365,6 +398,8 @@ int main(void)
 			fresh),
 		cmocka_unit_test_setup(test_much_has_a_marker_at_its_free,
 				       fresh),
+		cmocka_unit_test_setup(
+			test_what_another_thread_takes_is_made_good, fresh),
 		cmocka_unit_test_setup(test_no_wait_for_too_little, fresh),
 		cmocka_unit_test_setup(
 			test_no_wait_for_too_little_below_a_limit, fresh),
