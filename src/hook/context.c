@@ -45,8 +45,7 @@ VS_EXPORT CUresult CUDAAPI cuCtxCreate(CUcontext *out, unsigned int flags,
 	bool is_open = vs_enter(VS_API_cuCtxCreate);
 	CUresult result = vs_real.cuCtxCreate(out, flags, device);
 
-	if (vs_again(result))
-		result = vs_real.cuCtxCreate(out, flags, device);
+	VS_AGAIN(result, vs_real.cuCtxCreate(out, flags, device));
 	if (result == CUDA_SUCCESS && is_open)
 		born(*out, device);
 	return vs_seen(result);
@@ -58,8 +57,7 @@ VS_EXPORT CUresult CUDAAPI cuCtxCreate_v2(CUcontext *out, unsigned int flags,
 	bool is_open = vs_enter(VS_API_cuCtxCreate_v2);
 	CUresult result = vs_real.cuCtxCreate_v2(out, flags, device);
 
-	if (vs_again(result))
-		result = vs_real.cuCtxCreate_v2(out, flags, device);
+	VS_AGAIN(result, vs_real.cuCtxCreate_v2(out, flags, device));
 	if (result == CUDA_SUCCESS && is_open)
 		born(*out, device);
 	return vs_seen(result);
@@ -74,9 +72,8 @@ VS_EXPORT CUresult CUDAAPI cuCtxCreate_v3(CUcontext *out,
 	CUresult result = vs_real.cuCtxCreate_v3(out, affinities, n_affinities,
 						 flags, device);
 
-	if (vs_again(result))
-		result = vs_real.cuCtxCreate_v3(out, affinities, n_affinities,
-						flags, device);
+	VS_AGAIN(result, vs_real.cuCtxCreate_v3(out, affinities, n_affinities,
+						flags, device));
 	if (result == CUDA_SUCCESS && is_open)
 		born(*out, device);
 	return vs_seen(result);
@@ -90,8 +87,7 @@ VS_EXPORT CUresult CUDAAPI cuCtxCreate_v4(CUcontext *out,
 	bool is_open = vs_enter(VS_API_cuCtxCreate_v4);
 	CUresult result = vs_real.cuCtxCreate_v4(out, params, flags, device);
 
-	if (vs_again(result))
-		result = vs_real.cuCtxCreate_v4(out, params, flags, device);
+	VS_AGAIN(result, vs_real.cuCtxCreate_v4(out, params, flags, device));
 	if (result == CUDA_SUCCESS && is_open)
 		born(*out, device);
 	return vs_seen(result);
@@ -197,8 +193,7 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *out,
 	bool was_active = is_open && is_active(device);
 	CUresult result = vs_real.cuDevicePrimaryCtxRetain(out, device);
 
-	if (vs_again(result))
-		result = vs_real.cuDevicePrimaryCtxRetain(out, device);
+	VS_AGAIN(result, vs_real.cuDevicePrimaryCtxRetain(out, device));
 	if (result == CUDA_SUCCESS && is_open)
 		retained(*out, device, was_active);
 	end_turn(turn);
@@ -391,9 +386,8 @@ VS_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *out,
 	CUresult result =
 		vs_real.cuGreenCtxCreate(out, resources, device, flags);
 
-	if (vs_again(result))
-		result =
-			vs_real.cuGreenCtxCreate(out, resources, device, flags);
+	VS_AGAIN(result,
+		 vs_real.cuGreenCtxCreate(out, resources, device, flags));
 	if (result == CUDA_SUCCESS && is_open)
 		green_created(*out, device, was_active);
 	end_turn(turn);

@@ -46,10 +46,11 @@ void vs_seen_failed(CUresult result)
 	vs_pool_faulted(result);
 }
 
-bool vs_again_relieved(void)
+bool vs_again_relieved(bool is_first)
 {
 	struct vs_thread *t = vs_thread_self();
 
 	/* not from a callback that the driver made from under the pool */
-	return vs_gate_is_open() && t && !t->depth && vs_pool_relieve() > 0;
+	return vs_gate_is_open() && t && !t->depth &&
+	       vs_pool_relieve(!is_first) > 0;
 }

@@ -50,16 +50,30 @@ static inline CUresult vs_seen(CUresult result)
 }
 
 /* vs_again for a call that is out of memory. */
-bool vs_again_relieved(void) __attribute__((cold));
+bool vs_again_relieved(bool is_first) __attribute__((cold));
 
 /*
  * True when a call that answered `result` may succeed if it is made again: it
  * was out of memory, and the pool has since given memory up.
  */
-static inline bool vs_again(CUresult result)
+static inline bool vs_again(CUresult result, bool is_first)
 {
 	return vs_unlikely(result == CUDA_ERROR_OUT_OF_MEMORY) &&
-	       vs_again_relieved();
+	       vs_again_relieved(is_first);
 }
+
+/*
+ * Makes the call again while that may help: first with what is idle, which is
+ * had at once, then with what is pending. Other threads may take it, and free
+ * more, without end; so not for ever.
+ */
+enum { VS_MOST_AGAIN = 4 };
+#define VS_AGAIN(result, call)                                                 \
+	do {                                                                   \
+		for (int again = 0;                                            \
+		     again < VS_MOST_AGAIN && vs_again(result, again == 0);    \
+		     again++)                                                  \
+			(result) = (call);                                     \
+	} while (0)
 
 #endif

@@ -138,13 +138,12 @@ VS_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer,
 	bool is_open = vs_enter(VS_API_cuCtxEnablePeerAccess);
 	CUresult result = vs_real.cuCtxEnablePeerAccess(peer, flags);
 
-	if (vs_again(result))
-		result = vs_real.cuCtxEnablePeerAccess(peer, flags);
+	VS_AGAIN(result, vs_real.cuCtxEnablePeerAccess(peer, flags));
 	if (result != CUDA_SUCCESS || !is_open)
 		return vs_seen(result);
 	result = tell_pool(peer, true);
 	if (result != CUDA_SUCCESS) {
-		vs_pool_relieve();
+		vs_pool_relieve(false);
 		result = tell_pool(peer, true);
 	}
 	if (result != CUDA_SUCCESS)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * retry: other calls that take device memory. One that is out of it is made
- * once more after the pool gave its idle memory up.
+ * again after the pool gave its idle memory up, and what was freed.
  */
 #include "hook/hook.h"
 
@@ -12,8 +12,7 @@
                                                                                \
 		vs_enter(VS_API_##call);                                       \
 		result = vs_real.call(__VA_ARGS__);                            \
-		if (vs_again(result))                                          \
-			result = vs_real.call(__VA_ARGS__);                    \
+		VS_AGAIN(result, vs_real.call(__VA_ARGS__));                   \
 		return vs_seen(result);                                        \
 	} while (0)
 

@@ -91,10 +91,10 @@ uint64_t vs_pool_reclaimable(uint64_t *limit_out, uint64_t *held_out);
 
 /*
  * Gives idle memory of every device back so that another allocating call can
- * be repeated; waits for pending memory first if that alone can bring bytes.
- * Returns the bytes released.
+ * be repeated; waits for pending memory first if that alone can bring bytes,
+ * or if all of it `is_due`. Returns the bytes released.
  */
-uint64_t vs_pool_relieve(void);
+uint64_t vs_pool_relieve(bool is_due);
 
 /* Gives all idle memory back; polls, never waits. Returns bytes released. */
 uint64_t vs_pool_trim(void);

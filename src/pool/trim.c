@@ -92,31 +92,31 @@ uint64_t vs_pool_trim(void)
 }
 
 /*
- * Trims; if that brings nothing, waits for what was freed until now, marker by
- * marker, and looks again.
+ * Trims; if that brings nothing, or all `is_due`, waits for what was freed
+ * until now, marker by marker, and looks again.
  */
-static uint64_t relieve_pool(struct vs_pool *pool)
+static uint64_t relieve_pool(struct vs_pool *pool, bool is_due)
 {
 	struct vs_fence *f = &pool->fence;
 	uint64_t released = trim_pool(pool), tag = vs_mark_newest(pool);
 
-	while (released == 0 && !vs_fence_is_complete(f, tag) &&
+	while ((released == 0 || is_due) && !vs_fence_is_complete(f, tag) &&
 	       vs_fence_wait(f, RELIEF_PATIENCE)) {
 		collect(pool);
-		released = release(pool, UINT64_MAX, UINT64_MAX);
+		released += release(pool, UINT64_MAX, UINT64_MAX);
 	}
 	if (released > 0)
 		vs_stat_add(&pool->stats, retries, 1);
 	return released;
 }
 
-uint64_t vs_pool_relieve(void)
+uint64_t vs_pool_relieve(bool is_due)
 {
 	uint64_t released = 0;
 	struct vs_pool *pool;
 
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
-		released += relieve_pool(pool);
+		released += relieve_pool(pool, is_due);
 	return released;
 }
 

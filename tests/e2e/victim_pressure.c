@@ -2,8 +2,8 @@
  *
  * victim_pressure: fills the device, frees every other block, and asks for
  * what only the freed memory together can hold; then another allocator of the
- * driver asks for it, the kernels' stacks, and their heap. All that succeeds
- * without the shim must succeed with it.
+ * driver asks for it, the kernels' stacks, their heap, and for what is freed
+ * in part. All that succeeds without the shim must succeed with it.
  */
 #include "victim_link.h"
 
@@ -41,6 +41,36 @@ static void kernels(void)
 				NULL);
 	printf("launch: %s\n", victim_name(result));
 	victim_free(p);
+}
+
+/*
+ * A tenth of the memory was freed long ago, three tenths under a kernel, and
+ * the driver's other allocator asks for more than these.
+ */
+static void old_and_new(CUstream stream)
+{
+	CUfunction kernel = victim_kernel("vs_sleep");
+	uint64_t ns = 200000000, n_words = 16;
+	CUdeviceptr at_rest, old, new, async;
+	uint32_t value = 7;
+	void *arguments[] = {&ns, &new, &value, &n_words};
+	size_t available, total;
+	CUresult result;
+
+	TRY(cuMemGetInfo(&available, &total));
+	at_rest = victim_alloc(available / 10 * 5);
+	old = victim_alloc(available / 10);
+	new = victim_alloc(available / 10 * 3);
+	victim_free(old);
+	TRY(cuCtxSynchronize());
+	victim_launch(kernel, stream, arguments);
+	victim_free(new);
+	result = cuMemAllocAsync(&async, available / 100 * 35, stream);
+	printf("old and new, async: %s\n", victim_name(result));
+	if (result == CUDA_SUCCESS)
+		TRY(cuMemFreeAsync(async, stream));
+	TRY(cuStreamSynchronize(stream));
+	victim_free(at_rest);
 }
 
 int main(void)
@@ -85,6 +115,7 @@ int main(void)
 	       victim_name(cuMemAlloc(&big, 56 * part)));
 	TRY(cuMemFree(big));
 	kernels();
+	old_and_new(stream);
 	TRY(cuStreamDestroy(stream));
 	return 0;
 }

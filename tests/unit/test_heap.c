@@ -323,7 +323,7 @@ static void step(void)
 	if (one_in(200))
 		vs_pool_tick();
 	if (one_in(2000))
-		vs_pool_relieve();
+		vs_pool_relieve(false);
 	if (one_in(8000))
 		context_dies();
 	if (s.n_live > 0 && (one_in(2) || s.live_bytes > s.live_max / 8 * 7))

@@ -307,6 +307,25 @@ static void test_waits_in_vain_have_an_end(void **state)
 	assert_true(vs_pool_of(0)->pending_bytes > 0);
 }
 
+/* What is idle is had at once; when that did not do, what is pending, too. */
+static void test_relieve_brings_all_that_is_due(void **state)
+{
+	CUdeviceptr p = take(200 * MiB), q = take(100 * MiB);
+	uint64_t before;
+
+	(void)state;
+	give(q);
+	vs_pool_tick();
+	fake.lag_ns = 5 * MS;
+	before = fake.now;
+	give(p);
+	assert_in_range(vs_pool_relieve(false), 100 * MiB, 120 * MiB);
+	assert_in_range(fake.now - before, 0, MS);
+	give(take(50 * MiB));
+	assert_true(vs_pool_relieve(true) >= 200 * MiB);
+	assert_int_equal(fake.held, 0);
+}
+
 static void (*pause_before)(unsigned round);
 static CUdeviceptr others_block;
 static uint64_t others_time;
@@ -397,6 +416,8 @@ int main(void)
 			test_frees_leave_the_marker_to_the_next_allocation,
 			fresh),
 		cmocka_unit_test_setup(test_much_has_a_marker_at_its_free,
+				       fresh),
+		cmocka_unit_test_setup(test_relieve_brings_all_that_is_due,
 				       fresh),
 		cmocka_unit_test_setup(
 			test_what_another_thread_takes_is_made_good, fresh),

@@ -486,8 +486,8 @@ static void test_no_wait_where_nothing_was_freed(void **state)
 	before = fake.now;
 	assert_int_equal(vs_pool_alloc(700 * MiB, &q),
 			 CUDA_ERROR_OUT_OF_MEMORY);
-	vs_pool_relieve();
-	vs_pool_relieve();
+	vs_pool_relieve(false);
+	vs_pool_relieve(false);
 	assert_in_range(fake.now - before, 0, 1000 * MS);
 	give(p);
 	give(take(700 * MiB));
@@ -531,8 +531,8 @@ static void test_relieve_waits_for_pending(void **state)
 	(void)state;
 	fake.lag_ns = 5 * MS;
 	give(p);
-	assert_true(vs_pool_relieve() >= 200 * MiB);
-	assert_int_equal(vs_pool_relieve(), 0);
+	assert_true(vs_pool_relieve(false) >= 200 * MiB);
+	assert_int_equal(vs_pool_relieve(false), 0);
 }
 
 static void test_context_death_gives_everything_back(void **state)
