@@ -50,22 +50,6 @@ VS_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *out, size_t size,
 	RETURN_RETRIED(cuMemAllocManaged, out, size, flags);
 }
 
-/*
- * Host memory that is locked is mapped on the device, and under Windows it
- * counts against the device's own.
- */
-VS_EXPORT CUresult CUDAAPI cuMemHostAlloc(void **out, size_t size,
-					  unsigned int flags)
-{
-	RETURN_RETRIED(cuMemHostAlloc, out, size, flags);
-}
-
-VS_EXPORT CUresult CUDAAPI cuMemHostRegister_v2(void *p, size_t size,
-						unsigned int flags)
-{
-	RETURN_RETRIED(cuMemHostRegister_v2, p, size, flags);
-}
-
 VS_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out,
 				       size_t size,
 				       const CUmemAllocationProp *prop,

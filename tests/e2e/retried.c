@@ -71,20 +71,6 @@ static CUresult set_attribute(void)
 		0);
 }
 
-static CUresult host_alloc(void)
-{
-	void *p;
-
-	return cuMemHostAlloc(&p, 4096, 0);
-}
-
-static CUresult host_register(void)
-{
-	static char page[4096] __attribute__((aligned(4096)));
-
-	return cuMemHostRegister_v2(page, sizeof(page), 0);
-}
-
 static CUresult enable_peer(void)
 {
 	return cuCtxEnablePeerAccess(contexts[1], 0);
@@ -114,8 +100,6 @@ static const struct {
 	{"cuModuleGetGlobal_v2", get_global},
 	{"cuLibraryGetModule", get_module},
 	{"cuKernelSetAttribute", set_attribute},
-	{"cuMemHostAlloc", host_alloc},
-	{"cuMemHostRegister_v2", host_register},
 	{"cuGraphInstantiate", instantiate},
 	{"cuGraphInstantiate_v2", instantiate_v2},
 	{"cuGraphInstantiateWithFlags", instantiate_with_flags},
