@@ -285,6 +285,30 @@ CUresult vs_vmm_event_wait(CUevent event)
 	return r;
 }
 
+CUresult vs_vmm_event_record(CUcontext ctx, CUevent event)
+{
+	CUcontext popped;
+	CUresult r = vs_real.cuCtxPushCurrent_v2(ctx);
+
+	if (r == CUDA_SUCCESS) {
+		r = vs_real.cuEventRecord(event, CU_STREAM_LEGACY);
+		vs_real.cuCtxPopCurrent_v2(&popped);
+	}
+	return checked(r, "cuEventRecord");
+}
+
+CUresult vs_vmm_event_follow(CUcontext ctx, CUevent event)
+{
+	CUcontext popped;
+	CUresult r = vs_real.cuCtxPushCurrent_v2(ctx);
+
+	if (r == CUDA_SUCCESS) {
+		r = vs_real.cuStreamWaitEvent(CU_STREAM_LEGACY, event, 0);
+		vs_real.cuCtxPopCurrent_v2(&popped);
+	}
+	return checked(r, "cuStreamWaitEvent");
+}
+
 CUresult vs_vmm_ctx_wait(CUcontext ctx)
 {
 	CUcontext current = NULL, popped;

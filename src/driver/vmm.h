@@ -67,6 +67,10 @@ void vs_vmm_event_destroy(CUevent event);
 /* NOT_READY is not an error. May run under the pool's lock. */
 CUresult vs_vmm_event_query(CUevent event);
 CUresult vs_vmm_event_wait(CUevent event);
+/* In the NULL stream of `ctx`: the event is recorded; what comes waits for it.
+ */
+CUresult vs_vmm_event_record(CUcontext ctx, CUevent event);
+CUresult vs_vmm_event_follow(CUcontext ctx, CUevent event);
 /* All work submitted to the context. */
 CUresult vs_vmm_ctx_wait(CUcontext ctx);
 

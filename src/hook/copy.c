@@ -410,3 +410,30 @@ bool vs_copy_is_closed(CUdeviceptr p, CUstream stream)
 	return runner && runner != bit(span.device) &&
 	       !vs_peer_devices_are(__builtin_ctzll(runner), span.device);
 }
+
+static void add_owner(struct vs_order *order, const struct end *end)
+{
+	CUcontext owner = end->is_ours ? end->span.ctx : NULL;
+
+	if (owner && owner != order->current &&
+	    (order->n == 0 || owner != order->owners[0]))
+		order->owners[order->n++] = owner;
+}
+
+void vs_order_open(struct vs_order *order, const CUDA_MEMCPY3D *copy)
+{
+	struct end dst = destination(copy), src = source(copy);
+
+	if (vs_real.cuCtxGetCurrent(&order->current) != CUDA_SUCCESS)
+		return;
+	add_owner(order, &dst);
+	add_owner(order, &src);
+	for (unsigned i = 0; i < order->n; i++)
+		vs_pool_follow(order->current, order->owners[i]);
+}
+
+void vs_order_close(const struct vs_order *order)
+{
+	for (unsigned i = 0; i < order->n; i++)
+		vs_pool_follow(order->owners[i], order->current);
+}

@@ -13,7 +13,17 @@
  * for which the driver needs no access. Opening memory (cuMemSetAccess) waits
  * for nothing and harms no capture (facts, section 5).
  *
- * No locks here; nothing in this file runs when a call succeeds.
+ * No locks here; nothing of this runs when a call succeeds.
+ *
+ * Note [Order of copies]
+ * A copy in the NULL stream that reaches cuMemAlloc memory of another context
+ * begins when the work that context has in its own NULL stream is done, and
+ * what that is given later begins after the copy: between devices (CUDA C++
+ * Programming Guide, peer-to-peer memory copy), within the other one, and to
+ * and from the host (seen on two H200). VMM memory belongs to no context, so
+ * the driver keeps to that in the current one alone, but for peer copies, which
+ * name theirs. So two events for each other context do what it would. Copies in
+ * created streams and the thread's own, and sets, have no such order.
  */
 #ifndef VS_HOOK_COPY_H
 #define VS_HOOK_COPY_H
@@ -32,6 +42,30 @@ struct vs_way {
 #define VS_PLAIN_PT ((struct vs_way){false, true, NULL})
 #define VS_ASYNC(stream) ((struct vs_way){true, false, (stream)})
 #define VS_ASYNC_PT(stream) ((struct vs_way){true, true, (stream)})
+
+/* The contexts that a copy comes between, see Note [Order of copies]. */
+struct vs_order {
+	CUcontext current, owners[2];
+	unsigned n; /* owners */
+};
+
+static inline bool vs_order_is_due(struct vs_way way)
+{
+	return vs_unlikely(vs_pool_ctx_count() > 1) &&
+	       (way.stream ? way.stream == CU_STREAM_LEGACY
+			   : !way.is_per_thread);
+}
+
+/* Before such a copy, and after it. Cheap unless it reaches other contexts. */
+void vs_order_open(struct vs_order *order, const CUDA_MEMCPY3D *copy)
+	__attribute__((cold));
+void vs_order_close(const struct vs_order *order) __attribute__((cold));
+
+static inline void vs_order_end(const struct vs_order *order)
+{
+	if (vs_unlikely(order->n > 0))
+		vs_order_close(order);
+}
 
 /* True when a call may have failed because a device lacks access. */
 static inline bool vs_refused(CUresult result)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * copy_linear: copies of bytes in a row; see Note [Copies between devices].
+ * copy_linear: copies of bytes in a row; see Note [Copies between devices]
+ * and Note [Order of copies].
  */
 #include "hook/copy.h"
 
@@ -37,6 +38,36 @@ static CUresult between(CUdeviceptr dst, CUdeviceptr src, size_t size,
 	return vs_copy_between(&copy, way);
 }
 
+static void order_row(struct vs_order *order, CUdeviceptr dst, CUdeviceptr src,
+		      size_t size) __attribute__((cold));
+
+static void order_row(struct vs_order *order, CUdeviceptr dst, CUdeviceptr src,
+		      size_t size)
+{
+	CUDA_MEMCPY3D copy = row(dst, src, size);
+
+	vs_order_open(order, &copy);
+}
+
+/* The body of a wrapper: what it copies, how, and the driver's arguments. */
+#define RETURN_COPIED(api, dst, src, size, way_, ...)                          \
+	do {                                                                   \
+		const struct vs_way way = way_;                                \
+		struct vs_order order = {.n = 0};                              \
+		CUresult result;                                               \
+                                                                               \
+		vs_enter(VS_API_##api);                                        \
+		if (vs_order_is_due(way))                                      \
+			order_row(&order, dst, src, size);                     \
+		result = vs_real.api(__VA_ARGS__);                             \
+		if (vs_refused(result) && open_row(dst, src, size, way))       \
+			result = vs_real.api(__VA_ARGS__);                     \
+		if (vs_refused(result))                                        \
+			result = between(dst, src, size, way);                 \
+		vs_order_end(&order);                                          \
+		return vs_seen(result);                                        \
+	} while (0)
+
 static CUdeviceptr address(const void *host)
 {
 	return (CUdeviceptr)(uintptr_t)host;
@@ -45,100 +76,50 @@ static CUdeviceptr address(const void *host)
 VS_EXPORT CUresult CUDAAPI cuMemcpy(CUdeviceptr dst, CUdeviceptr src,
 				    size_t size)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpy);
-	result = vs_real.cuMemcpy(dst, src, size);
-	if (vs_refused(result) && open_row(dst, src, size, VS_PLAIN))
-		result = vs_real.cuMemcpy(dst, src, size);
-	if (vs_refused(result))
-		result = between(dst, src, size, VS_PLAIN);
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpy, dst, src, size, VS_PLAIN, dst, src, size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy_ptds(CUdeviceptr dst, CUdeviceptr src,
 					 size_t size)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpy_ptds);
-	result = vs_real.cuMemcpy_ptds(dst, src, size);
-	if (vs_refused(result) && open_row(dst, src, size, VS_PLAIN_PT))
-		result = vs_real.cuMemcpy_ptds(dst, src, size);
-	if (vs_refused(result))
-		result = between(dst, src, size, VS_PLAIN_PT);
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpy_ptds, dst, src, size, VS_PLAIN_PT, dst, src,
+		      size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src,
 					 size_t size, CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyAsync);
-	result = vs_real.cuMemcpyAsync(dst, src, size, stream);
-	if (vs_refused(result) && open_row(dst, src, size, VS_ASYNC(stream)))
-		result = vs_real.cuMemcpyAsync(dst, src, size, stream);
-	if (vs_refused(result))
-		result = between(dst, src, size, VS_ASYNC(stream));
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpyAsync, dst, src, size, VS_ASYNC(stream), dst, src,
+		      size, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyAsync_ptsz(CUdeviceptr dst, CUdeviceptr src,
 					      size_t size, CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyAsync_ptsz);
-	result = vs_real.cuMemcpyAsync_ptsz(dst, src, size, stream);
-	if (vs_refused(result) && open_row(dst, src, size, VS_ASYNC_PT(stream)))
-		result = vs_real.cuMemcpyAsync_ptsz(dst, src, size, stream);
-	if (vs_refused(result))
-		result = between(dst, src, size, VS_ASYNC_PT(stream));
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpyAsync_ptsz, dst, src, size, VS_ASYNC_PT(stream),
+		      dst, src, size, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src,
 					   size_t size)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyDtoD_v2);
-	result = vs_real.cuMemcpyDtoD_v2(dst, src, size);
-	if (vs_refused(result) && open_row(dst, src, size, VS_PLAIN))
-		result = vs_real.cuMemcpyDtoD_v2(dst, src, size);
-	if (vs_refused(result))
-		result = between(dst, src, size, VS_PLAIN);
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpyDtoD_v2, dst, src, size, VS_PLAIN, dst, src,
+		      size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyDtoD_v2_ptds(CUdeviceptr dst,
 						CUdeviceptr src, size_t size)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyDtoD_v2_ptds);
-	result = vs_real.cuMemcpyDtoD_v2_ptds(dst, src, size);
-	if (vs_refused(result) && open_row(dst, src, size, VS_PLAIN_PT))
-		result = vs_real.cuMemcpyDtoD_v2_ptds(dst, src, size);
-	if (vs_refused(result))
-		result = between(dst, src, size, VS_PLAIN_PT);
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpyDtoD_v2_ptds, dst, src, size, VS_PLAIN_PT, dst,
+		      src, size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyDtoDAsync_v2(CUdeviceptr dst,
 						CUdeviceptr src, size_t size,
 						CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyDtoDAsync_v2);
-	result = vs_real.cuMemcpyDtoDAsync_v2(dst, src, size, stream);
-	if (vs_refused(result) && open_row(dst, src, size, VS_ASYNC(stream)))
-		result = vs_real.cuMemcpyDtoDAsync_v2(dst, src, size, stream);
-	if (vs_refused(result))
-		result = between(dst, src, size, VS_ASYNC(stream));
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpyDtoDAsync_v2, dst, src, size, VS_ASYNC(stream),
+		      dst, src, size, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr dst,
@@ -146,61 +127,30 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr dst,
 						     size_t size,
 						     CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyDtoDAsync_v2_ptsz);
-	result = vs_real.cuMemcpyDtoDAsync_v2_ptsz(dst, src, size, stream);
-	if (vs_refused(result) && open_row(dst, src, size, VS_ASYNC_PT(stream)))
-		result = vs_real.cuMemcpyDtoDAsync_v2_ptsz(dst, src, size,
-							   stream);
-	if (vs_refused(result))
-		result = between(dst, src, size, VS_ASYNC_PT(stream));
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpyDtoDAsync_v2_ptsz, dst, src, size,
+		      VS_ASYNC_PT(stream), dst, src, size, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src,
 					   size_t size)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyHtoD_v2);
-	result = vs_real.cuMemcpyHtoD_v2(dst, src, size);
-	if (vs_refused(result) && open_row(dst, address(src), size, VS_PLAIN))
-		result = vs_real.cuMemcpyHtoD_v2(dst, src, size);
-	if (vs_refused(result))
-		result = between(dst, address(src), size, VS_PLAIN);
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpyHtoD_v2, dst, address(src), size, VS_PLAIN, dst,
+		      src, size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyHtoD_v2_ptds(CUdeviceptr dst,
 						const void *src, size_t size)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyHtoD_v2_ptds);
-	result = vs_real.cuMemcpyHtoD_v2_ptds(dst, src, size);
-	if (vs_refused(result) &&
-	    open_row(dst, address(src), size, VS_PLAIN_PT))
-		result = vs_real.cuMemcpyHtoD_v2_ptds(dst, src, size);
-	if (vs_refused(result))
-		result = between(dst, address(src), size, VS_PLAIN_PT);
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpyHtoD_v2_ptds, dst, address(src), size,
+		      VS_PLAIN_PT, dst, src, size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyHtoDAsync_v2(CUdeviceptr dst,
 						const void *src, size_t size,
 						CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyHtoDAsync_v2);
-	result = vs_real.cuMemcpyHtoDAsync_v2(dst, src, size, stream);
-	if (vs_refused(result) &&
-	    open_row(dst, address(src), size, VS_ASYNC(stream)))
-		result = vs_real.cuMemcpyHtoDAsync_v2(dst, src, size, stream);
-	if (vs_refused(result))
-		result = between(dst, address(src), size, VS_ASYNC(stream));
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpyHtoDAsync_v2, dst, address(src), size,
+		      VS_ASYNC(stream), dst, src, size, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr dst,
@@ -208,78 +158,37 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr dst,
 						     size_t size,
 						     CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyHtoDAsync_v2_ptsz);
-	result = vs_real.cuMemcpyHtoDAsync_v2_ptsz(dst, src, size, stream);
-	if (vs_refused(result) &&
-	    open_row(dst, address(src), size, VS_ASYNC_PT(stream)))
-		result = vs_real.cuMemcpyHtoDAsync_v2_ptsz(dst, src, size,
-							   stream);
-	if (vs_refused(result))
-		result = between(dst, address(src), size, VS_ASYNC_PT(stream));
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpyHtoDAsync_v2_ptsz, dst, address(src), size,
+		      VS_ASYNC_PT(stream), dst, src, size, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyDtoH_v2(void *dst, CUdeviceptr src,
 					   size_t size)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyDtoH_v2);
-	result = vs_real.cuMemcpyDtoH_v2(dst, src, size);
-	if (vs_refused(result) && open_row(address(dst), src, size, VS_PLAIN))
-		result = vs_real.cuMemcpyDtoH_v2(dst, src, size);
-	if (vs_refused(result))
-		result = between(address(dst), src, size, VS_PLAIN);
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpyDtoH_v2, address(dst), src, size, VS_PLAIN, dst,
+		      src, size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyDtoH_v2_ptds(void *dst, CUdeviceptr src,
 						size_t size)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyDtoH_v2_ptds);
-	result = vs_real.cuMemcpyDtoH_v2_ptds(dst, src, size);
-	if (vs_refused(result) &&
-	    open_row(address(dst), src, size, VS_PLAIN_PT))
-		result = vs_real.cuMemcpyDtoH_v2_ptds(dst, src, size);
-	if (vs_refused(result))
-		result = between(address(dst), src, size, VS_PLAIN_PT);
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpyDtoH_v2_ptds, address(dst), src, size,
+		      VS_PLAIN_PT, dst, src, size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src,
 						size_t size, CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyDtoHAsync_v2);
-	result = vs_real.cuMemcpyDtoHAsync_v2(dst, src, size, stream);
-	if (vs_refused(result) &&
-	    open_row(address(dst), src, size, VS_ASYNC(stream)))
-		result = vs_real.cuMemcpyDtoHAsync_v2(dst, src, size, stream);
-	if (vs_refused(result))
-		result = between(address(dst), src, size, VS_ASYNC(stream));
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpyDtoHAsync_v2, address(dst), src, size,
+		      VS_ASYNC(stream), dst, src, size, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyDtoHAsync_v2_ptsz(void *dst, CUdeviceptr src,
 						     size_t size,
 						     CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyDtoHAsync_v2_ptsz);
-	result = vs_real.cuMemcpyDtoHAsync_v2_ptsz(dst, src, size, stream);
-	if (vs_refused(result) &&
-	    open_row(address(dst), src, size, VS_ASYNC_PT(stream)))
-		result = vs_real.cuMemcpyDtoHAsync_v2_ptsz(dst, src, size,
-							   stream);
-	if (vs_refused(result))
-		result = between(address(dst), src, size, VS_ASYNC_PT(stream));
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpyDtoHAsync_v2_ptsz, address(dst), src, size,
+		      VS_ASYNC_PT(stream), dst, src, size, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_ctx,

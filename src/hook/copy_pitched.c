@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * copy_pitched: copies of rows and of layers; see Note [Copies between
- * devices].
+ * devices] and Note [Order of copies].
  */
 #include "hook/copy.h"
 
@@ -62,139 +62,99 @@ static CUresult between_3d(const CUDA_MEMCPY3D *c, struct vs_way way)
 	return c ? vs_copy_between(c, way) : CUDA_ERROR_INVALID_VALUE;
 }
 
+static void order_2d(struct vs_order *order, const CUDA_MEMCPY2D *c)
+	__attribute__((cold));
+
+static void order_2d(struct vs_order *order, const CUDA_MEMCPY2D *c)
+{
+	CUDA_MEMCPY3D copy;
+
+	if (!c)
+		return;
+	copy = layer(c);
+	vs_order_open(order, &copy);
+}
+
+static void order_3d(struct vs_order *order, const CUDA_MEMCPY3D *c)
+{
+	if (c)
+		vs_order_open(order, c);
+}
+
+/* The body of a wrapper: 2d or 3d, how, and the driver's arguments. */
+#define RETURN_COPIED(api, kind, way_, ...)                                    \
+	do {                                                                   \
+		const struct vs_way way = way_;                                \
+		struct vs_order order = {.n = 0};                              \
+		CUresult result;                                               \
+                                                                               \
+		vs_enter(VS_API_##api);                                        \
+		if (vs_order_is_due(way))                                      \
+			order_##kind(&order, copy);                            \
+		result = vs_real.api(__VA_ARGS__);                             \
+		if (vs_refused(result) && open_##kind(copy, way))              \
+			result = vs_real.api(__VA_ARGS__);                     \
+		if (vs_refused(result))                                        \
+			result = between_##kind(copy, way);                    \
+		vs_order_end(&order);                                          \
+		return vs_seen(result);                                        \
+	} while (0)
+
 VS_EXPORT CUresult CUDAAPI cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpy2D_v2);
-	result = vs_real.cuMemcpy2D_v2(copy);
-	if (vs_refused(result) && open_2d(copy, VS_PLAIN))
-		result = vs_real.cuMemcpy2D_v2(copy);
-	if (vs_refused(result))
-		result = between_2d(copy, VS_PLAIN);
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpy2D_v2, 2d, VS_PLAIN, copy);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *copy)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpy2D_v2_ptds);
-	result = vs_real.cuMemcpy2D_v2_ptds(copy);
-	if (vs_refused(result) && open_2d(copy, VS_PLAIN_PT))
-		result = vs_real.cuMemcpy2D_v2_ptds(copy);
-	if (vs_refused(result))
-		result = between_2d(copy, VS_PLAIN_PT);
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpy2D_v2_ptds, 2d, VS_PLAIN_PT, copy);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *copy)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpy2DUnaligned_v2);
-	result = vs_real.cuMemcpy2DUnaligned_v2(copy);
-	if (vs_refused(result) && open_2d(copy, VS_PLAIN))
-		result = vs_real.cuMemcpy2DUnaligned_v2(copy);
-	if (vs_refused(result))
-		result = between_2d(copy, VS_PLAIN);
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpy2DUnaligned_v2, 2d, VS_PLAIN, copy);
 }
 
 VS_EXPORT CUresult CUDAAPI
 cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *copy)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpy2DUnaligned_v2_ptds);
-	result = vs_real.cuMemcpy2DUnaligned_v2_ptds(copy);
-	if (vs_refused(result) && open_2d(copy, VS_PLAIN_PT))
-		result = vs_real.cuMemcpy2DUnaligned_v2_ptds(copy);
-	if (vs_refused(result))
-		result = between_2d(copy, VS_PLAIN_PT);
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpy2DUnaligned_v2_ptds, 2d, VS_PLAIN_PT, copy);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy,
 					      CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpy2DAsync_v2);
-	result = vs_real.cuMemcpy2DAsync_v2(copy, stream);
-	if (vs_refused(result) && open_2d(copy, VS_ASYNC(stream)))
-		result = vs_real.cuMemcpy2DAsync_v2(copy, stream);
-	if (vs_refused(result))
-		result = between_2d(copy, VS_ASYNC(stream));
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpy2DAsync_v2, 2d, VS_ASYNC(stream), copy, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *copy,
 						   CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpy2DAsync_v2_ptsz);
-	result = vs_real.cuMemcpy2DAsync_v2_ptsz(copy, stream);
-	if (vs_refused(result) && open_2d(copy, VS_ASYNC_PT(stream)))
-		result = vs_real.cuMemcpy2DAsync_v2_ptsz(copy, stream);
-	if (vs_refused(result))
-		result = between_2d(copy, VS_ASYNC_PT(stream));
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpy2DAsync_v2_ptsz, 2d, VS_ASYNC_PT(stream), copy,
+		      stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpy3D_v2);
-	result = vs_real.cuMemcpy3D_v2(copy);
-	if (vs_refused(result) && open_3d(copy, VS_PLAIN))
-		result = vs_real.cuMemcpy3D_v2(copy);
-	if (vs_refused(result))
-		result = between_3d(copy, VS_PLAIN);
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpy3D_v2, 3d, VS_PLAIN, copy);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *copy)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpy3D_v2_ptds);
-	result = vs_real.cuMemcpy3D_v2_ptds(copy);
-	if (vs_refused(result) && open_3d(copy, VS_PLAIN_PT))
-		result = vs_real.cuMemcpy3D_v2_ptds(copy);
-	if (vs_refused(result))
-		result = between_3d(copy, VS_PLAIN_PT);
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpy3D_v2_ptds, 3d, VS_PLAIN_PT, copy);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy,
 					      CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpy3DAsync_v2);
-	result = vs_real.cuMemcpy3DAsync_v2(copy, stream);
-	if (vs_refused(result) && open_3d(copy, VS_ASYNC(stream)))
-		result = vs_real.cuMemcpy3DAsync_v2(copy, stream);
-	if (vs_refused(result))
-		result = between_3d(copy, VS_ASYNC(stream));
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpy3DAsync_v2, 3d, VS_ASYNC(stream), copy, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *copy,
 						   CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpy3DAsync_v2_ptsz);
-	result = vs_real.cuMemcpy3DAsync_v2_ptsz(copy, stream);
-	if (vs_refused(result) && open_3d(copy, VS_ASYNC_PT(stream)))
-		result = vs_real.cuMemcpy3DAsync_v2_ptsz(copy, stream);
-	if (vs_refused(result))
-		result = between_3d(copy, VS_ASYNC_PT(stream));
-	return vs_seen(result);
+	RETURN_COPIED(cuMemcpy3DAsync_v2_ptsz, 3d, VS_ASYNC_PT(stream), copy,
+		      stream);
 }
 
 static void peer_3d(const CUDA_MEMCPY3D_PEER *c, CUstream stream)

@@ -6,10 +6,12 @@
 #include "base/log.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
+#include "pool/pool.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct vs_ctx *table; /* uthash; lock */
 static struct vs_ctx *all;   /* lock */
+static _Atomic int n_all;    /* written under it, read anywhere */
 
 /* A green context; there are few. */
 struct alias {
@@ -120,6 +122,7 @@ struct vs_ctx *vs_ctx_born(CUcontext handle, CUdevice device)
 		if (fresh->hh.tbl) {
 			fresh->next = all;
 			all = fresh;
+			atomic_fetch_add(&n_all, 1);
 			c = fresh;
 			fresh = NULL;
 		}
@@ -174,6 +177,7 @@ void vs_ctx_bury(struct vs_ctx *ctx)
 		while (*link != ctx)
 			link = &(*link)->next;
 		*link = ctx->next;
+		atomic_fetch_sub(&n_all, 1);
 		/* a primary context takes its green ones along */
 		taken = take_aliases(NULL, ctx->handle);
 	}
@@ -196,6 +200,11 @@ bool vs_ctx_use(struct vs_ctx *ctx)
 void vs_ctx_unuse(struct vs_ctx *ctx)
 {
 	atomic_fetch_sub(&ctx->users, 1);
+}
+
+int vs_pool_ctx_count(void)
+{
+	return atomic_load_explicit(&n_all, memory_order_relaxed);
 }
 
 int vs_ctx_list(uint64_t devices, struct vs_ctx **list, int max)
@@ -245,5 +254,6 @@ void vs_ctx_forked(void)
 	pthread_mutex_init(&lock, NULL);
 	table = NULL;
 	all = NULL;
+	atomic_store(&n_all, 0);
 	aliases = NULL;
 }

@@ -137,6 +137,16 @@ void vs_pool_ctx_dying(CUcontext ctx, CUdevice device);
 void vs_pool_green_born(CUcontext green, CUcontext primary);
 void vs_pool_green_dying(CUcontext green, CUdevice device);
 
+/*
+ * What `later` is given from now on in its NULL stream, and in streams that
+ * wait for that one, begins when what `earlier` was given so far in such
+ * streams is done. Waits for nothing. Does nothing while a capture is open,
+ * which it might kill, and for a context that is not known or the same.
+ */
+void vs_pool_follow(CUcontext later, CUcontext earlier);
+/* Live contexts that are known, green ones with their primary one. */
+int vs_pool_ctx_count(void);
+
 /* Peer access of `ctx` to memory of context `peer` was switched. */
 CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled);
 /* Devices (bits) with access to memory of `device`, besides itself. */

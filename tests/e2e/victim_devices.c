@@ -3,6 +3,8 @@
  * victim_devices: memory of several devices, copied between them by plain and
  * by peer copies, before and after peer access is enabled. One device: says so.
  */
+#include <unistd.h>
+
 #include "victim_link.h"
 
 #define SIZE (2 * MiB + 4096)
@@ -44,6 +46,55 @@ static void copy_both_ways(const char *when)
 	TRY(cuCtxSynchronize());
 	printf("%s: new block: %d\n", when, victim_is_filled(third, SIZE, 41));
 	victim_free(third);
+}
+
+static void CUDA_CB nap(void *data)
+{
+	(void)data;
+	usleep(20000);
+}
+
+/* Some work of a device, then a set of its block. */
+static void set_late(int i, int byte)
+{
+	TRY(cuCtxSetCurrent(ctx[i]));
+	TRY(cuLaunchHostFunc(NULL, nap, NULL));
+	TRY(cuMemsetD8Async(block[i], (unsigned char)byte, SIZE, NULL));
+}
+
+/* Copies in the NULL stream of device 0 beside work of device 1. */
+static void in_order(const char *when)
+{
+	static char host[SIZE];
+
+	fill(1, 2);
+	set_late(1, 7);
+	TRY(cuCtxSetCurrent(ctx[0]));
+	TRY(cuMemcpyDtoH(host, block[1], SIZE));
+	printf("%s: to the host after a set: %d\n", when, host[SIZE - 1]);
+	set_late(1, 8);
+	TRY(cuCtxSetCurrent(ctx[0]));
+	TRY(cuMemcpyDtoDAsync(block[0], block[1], SIZE, NULL));
+	TRY(cuCtxSynchronize());
+	printf("%s: between devices after a set: %d\n", when,
+	       victim_is_filled(block[0], SIZE, 8));
+	set_late(1, 9);
+	TRY(cuCtxSetCurrent(ctx[0]));
+	TRY(cuMemcpyHtoD(block[1], host, SIZE));
+	TRY(cuCtxSetCurrent(ctx[1]));
+	TRY(cuCtxSynchronize());
+	printf("%s: from the host after a set: %d\n", when,
+	       victim_is_filled(block[1], SIZE, 7));
+	TRY(cuCtxSetCurrent(ctx[0]));
+	TRY(cuLaunchHostFunc(NULL, nap, NULL));
+	TRY(cuMemcpyDtoDAsync(block[0], block[1], SIZE, NULL));
+	TRY(cuCtxSetCurrent(ctx[1]));
+	TRY(cuMemsetD8Async(block[1], 3, SIZE, NULL));
+	TRY(cuCtxSynchronize());
+	TRY(cuCtxSetCurrent(ctx[0]));
+	TRY(cuCtxSynchronize());
+	printf("%s: between devices before a set: %d\n", when,
+	       victim_is_filled(block[0], SIZE, 7));
 }
 
 /* The driver fails to open memory once, as when it is short of page tables. */
@@ -102,6 +153,7 @@ int main(int argc, char **argv)
 		TRY(cuMemGetInfo(&free_bytes, &total[i]));
 	}
 	copy_both_ways("no peers");
+	in_order("no peers");
 	TRY(cuDeviceCanAccessPeer(&can, 0, 1));
 	printf("peers: %d\n", can);
 	if (can) {
@@ -112,6 +164,7 @@ int main(int argc, char **argv)
 		TRY(cuCtxSetCurrent(ctx[1]));
 		TRY(cuCtxEnablePeerAccess(ctx[0], 0));
 		copy_both_ways("peers");
+		in_order("peers");
 		TRY(cuCtxSetCurrent(ctx[1]));
 		TRY(cuCtxDisablePeerAccess(ctx[0]));
 		copy_both_ways("one way");

@@ -163,6 +163,51 @@ bool sim_copy_may_run(const struct sim_op *op)
 	return true;
 }
 
+/* What `later` gets from now on waits for what `earlier` has by now. */
+static void follow(struct sim_stream *later, struct sim_stream *earlier)
+{
+	struct sim_vclock clock = {0};
+
+	sim_stream_order(earlier);
+	sim_stream_clock(earlier, &clock);
+	sim_stream_wait_for(later, &clock);
+	sim_vclock_clear(&clock);
+}
+
+/*
+ * A copy in the NULL stream comes between what other contexts, whose memory of
+ * cuMemAlloc it reaches, have in theirs before and get afterwards (CUDA C++
+ * Programming Guide, peer-to-peer memory copy; seen on two H200 of copies to
+ * and from the host, too).
+ */
+static struct sim_stream *others_stream(const struct sim_stream *stream,
+					uint64_t addr)
+{
+	struct sim_memory *m = sim_memory_find(addr);
+
+	return stream->legacy && m && m->kind == SIM_LEGACY &&
+			       m->ctx != stream->ctx
+		       ? m->ctx->legacy
+		       : NULL;
+}
+
+static CUresult submit_between(struct sim_transfer *t,
+			       struct sim_stream *stream, struct sim_op *op)
+{
+	struct sim_stream *others[2] = {others_stream(stream, t->copy.dst),
+					others_stream(stream, t->copy.src)};
+	CUresult result;
+
+	for (int i = 0; i < 2; i++)
+		if (others[i])
+			follow(stream, others[i]);
+	result = submit(stream, op, t->async);
+	for (int i = 0; i < 2 && result == CUDA_SUCCESS; i++)
+		if (others[i])
+			follow(others[i], stream);
+	return result;
+}
+
 CUresult sim_transfer(struct sim_transfer *t, CUstream hStream)
 {
 	struct sim_stream *stream;
@@ -178,5 +223,5 @@ CUresult sim_transfer(struct sim_transfer *t, CUstream hStream)
 		result = sim_copy_prepare(t, stream->ctx, &op);
 	if (result != CUDA_SUCCESS || !op.n_touch)
 		return result;
-	return submit(stream, &op, t->async);
+	return submit_between(t, stream, &op);
 }

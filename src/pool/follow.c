@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * follow: one context's NULL stream after another's.
+ */
+#include "driver/vmm.h"
+#include "pool/capture.h"
+#include "pool/ctx.h"
+#include "pool/pool.h"
+
+/* Both contexts are in use. */
+static void follow(CUcontext later, CUcontext earlier)
+{
+	CUevent event;
+
+	if (vs_vmm_event_create(earlier, &event) != CUDA_SUCCESS)
+		return;
+	if (vs_vmm_event_record(earlier, event) == CUDA_SUCCESS)
+		vs_vmm_event_follow(later, event);
+	vs_vmm_event_destroy(event);
+}
+
+void vs_pool_follow(CUcontext later, CUcontext earlier)
+{
+	struct vs_ctx *to = vs_ctx_peek(later), *from = vs_ctx_peek(earlier);
+
+	if (!to || !from || to == from || !vs_capture_shut_out())
+		return;
+	if (vs_ctx_use(from)) {
+		if (vs_ctx_use(to)) {
+			follow(later, from->handle);
+			vs_ctx_unuse(to);
+		}
+		vs_ctx_unuse(from);
+	}
+	vs_capture_let_in();
+}
