@@ -294,7 +294,7 @@ CUresult vs_vmm_event_record(CUcontext ctx, CUevent event)
 		r = vs_real.cuEventRecord(event, CU_STREAM_LEGACY);
 		vs_real.cuCtxPopCurrent_v2(&popped);
 	}
-	return checked(r, "cuEventRecord");
+	return r;
 }
 
 CUresult vs_vmm_event_follow(CUcontext ctx, CUevent event)
@@ -306,7 +306,7 @@ CUresult vs_vmm_event_follow(CUcontext ctx, CUevent event)
 		r = vs_real.cuStreamWaitEvent(CU_STREAM_LEGACY, event, 0);
 		vs_real.cuCtxPopCurrent_v2(&popped);
 	}
-	return checked(r, "cuStreamWaitEvent");
+	return r;
 }
 
 CUresult vs_vmm_ctx_wait(CUcontext ctx)

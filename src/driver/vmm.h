@@ -67,7 +67,9 @@ void vs_vmm_event_destroy(CUevent event);
 /* NOT_READY is not an error. May run under the pool's lock. */
 CUresult vs_vmm_event_query(CUevent event);
 CUresult vs_vmm_event_wait(CUevent event);
-/* In the NULL stream of `ctx`: the event is recorded; what comes waits for it.
+/*
+ * Records the event in the NULL stream of `ctx`; has what comes there wait for
+ * it. Says nothing of errors: the program's own call there meets them, too.
  */
 CUresult vs_vmm_event_record(CUcontext ctx, CUevent event);
 CUresult vs_vmm_event_follow(CUcontext ctx, CUevent event);

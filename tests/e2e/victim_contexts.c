@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * victim_contexts [N]: work in many contexts of one device in turn, each time
- * with memory of another size, many times what the device has.
+ * with memory of another size, many times what the device has. A copy of
+ * another's memory comes after what that one is at.
  */
+#include <unistd.h>
+
 #include "victim_link.h"
 
 /* Which version cuda.h means by cuCtxCreate has changed; every driver has this.
@@ -11,6 +14,30 @@ CUresult CUDAAPI cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
 
 #define MOST 1000
 #define ROUNDS 4000
+
+static void CUDA_CB nap(void *data)
+{
+	(void)data;
+	usleep(20000);
+}
+
+static void copy_in_order(CUcontext here, CUcontext there)
+{
+	unsigned char last = 0;
+	CUdeviceptr p;
+
+	TRY(cuCtxSetCurrent(there));
+	p = victim_alloc(4 * MiB);
+	TRY(cuMemsetD8(p, 1, 4 * MiB));
+	TRY(cuCtxSynchronize());
+	TRY(cuLaunchHostFunc(NULL, nap, NULL));
+	TRY(cuMemsetD8Async(p, 7, 4 * MiB, NULL));
+	TRY(cuCtxSetCurrent(here));
+	TRY(cuMemcpyDtoH(&last, p + 4 * MiB - 1, 1));
+	printf("of another context, after a set: %d\n", last);
+	TRY(cuCtxSetCurrent(there));
+	victim_free(p);
+}
 
 int main(int argc, char **argv)
 {
@@ -27,6 +54,7 @@ int main(int argc, char **argv)
 		TRY(cuCtxCreate_v2(&contexts[i], 0, device));
 		TRY(cuCtxPopCurrent(&popped));
 	}
+	copy_in_order(contexts[0], contexts[n - 1]);
 	for (int i = 0; i < ROUNDS; i++) {
 		CUdeviceptr p;
 
