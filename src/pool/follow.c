@@ -22,15 +22,18 @@ static void follow(CUcontext later, CUcontext earlier)
 void vs_pool_follow(CUcontext later, CUcontext earlier)
 {
 	struct vs_ctx *to = vs_ctx_peek(later), *from = vs_ctx_peek(earlier);
+	bool may_record;
 
-	if (!to || !from || to == from || !vs_capture_shut_out())
+	if (!to || !from || to == from || !vs_ctx_use(from))
 		return;
-	if (vs_ctx_use(from)) {
-		if (vs_ctx_use(to)) {
-			follow(later, from->handle);
-			vs_ctx_unuse(to);
-		}
-		vs_ctx_unuse(from);
+	may_record = vs_capture_shut_out();
+	if (!may_record) {
+		vs_capture_barrier(from);
+	} else if (vs_ctx_use(to)) {
+		follow(later, from->handle);
+		vs_ctx_unuse(to);
 	}
-	vs_capture_let_in();
+	if (may_record)
+		vs_capture_let_in();
+	vs_ctx_unuse(from);
 }

@@ -140,8 +140,9 @@ void vs_pool_green_dying(CUcontext green, CUdevice device);
 /*
  * What `later` is given from now on in its NULL stream, and in streams that
  * wait for that one, begins when what `earlier` was given so far in such
- * streams is done. Waits for nothing. Does nothing while a capture is open,
- * which it might kill, and for a context that is not known or the same.
+ * streams is done. Waits for nothing, but while a capture is open, which an
+ * event might kill: then for `earlier`. Nothing for a context that is not
+ * known.
  */
 void vs_pool_follow(CUcontext later, CUcontext earlier);
 /* Live contexts that are known, green ones with their primary one. */

@@ -97,6 +97,24 @@ static void in_order(const char *when)
 	       victim_is_filled(block[0], SIZE, 7));
 }
 
+/* Neither loses the capture nor the order. */
+static void in_order_beside_a_capture(void)
+{
+	unsigned char last = 0;
+	CUstream stream;
+	CUgraph graph;
+
+	fill(1, 2);
+	TRY(cuCtxSetCurrent(ctx[0]));
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	set_late(1, 7);
+	TRY(cuCtxSetCurrent(ctx[0]));
+	TRY(cuMemcpyDtoH(&last, block[1] + SIZE - 1, 1));
+	printf("beside a capture: %d %s\n", last,
+	       victim_name(cuStreamEndCapture(stream, &graph)));
+}
+
 /* The driver fails to open memory once, as when it is short of page tables. */
 static void enable_at_second_try(void)
 {
@@ -168,8 +186,10 @@ int main(int argc, char **argv)
 		TRY(cuCtxSetCurrent(ctx[1]));
 		TRY(cuCtxDisablePeerAccess(ctx[0]));
 		copy_both_ways("one way");
-		if (argc > 1)
+		if (argc > 1) {
 			enable_at_second_try();
+			in_order_beside_a_capture();
+		}
 		reset_and_look(0);
 	}
 	for (int i = 0; i < 2; i++) {
