@@ -75,8 +75,12 @@ uint64_t vs_range_slack(struct vs_pool *pool)
 static inline void set_live(struct vs_pool *pool, uint64_t live)
 {
 	vs_stat_set(&pool->stats, live, live);
-	if (live > pool->need)
-		pool->need = live;
+	/* one look for both: the need is no less than the most now */
+	if (live > pool->most_now) {
+		pool->most_now = live;
+		if (live > pool->need)
+			pool->need = live;
+	}
 }
 
 /* Brings the gauges of live memory up to date; lock. */
@@ -87,8 +91,6 @@ static void show_live(struct vs_pool *pool, uint64_t coming)
 	vs_range_live(pool, &asked, &given, &blocks);
 	pool->small_bytes = asked - pool->live_bytes;
 	set_live(pool, asked);
-	if (asked > pool->most_now)
-		pool->most_now = asked;
 	if (asked + coming > pool->need)
 		pool->need = asked + coming;
 	if (coming <= VS_SMALL_MAX)
