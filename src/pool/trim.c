@@ -366,6 +366,42 @@ void vs_pool_green_dying(CUcontext green, CUdevice device)
 }
 
 /*
+ * Without context events a wait of the fence has no patience. So an event in
+ * the NULL stream, where copies between contexts have their order.
+ */
+static void wait_for_peer(struct vs_ctx *ctx, uint64_t began)
+{
+	CUstreamCaptureMode saved;
+	CUevent event;
+	bool is_recorded;
+
+	if (!vs_ctx_use(ctx))
+		return;
+	if (!vs_capture_shut_out()) {
+		vs_ctx_unuse(ctx);
+		return;
+	}
+	is_recorded = vs_vmm_event_create(ctx->handle, &event) == CUDA_SUCCESS;
+	if (is_recorded &&
+	    vs_vmm_event_record(ctx->handle, event) != CUDA_SUCCESS) {
+		vs_vmm_event_destroy(event);
+		is_recorded = false;
+	}
+	vs_capture_let_in();
+	if (is_recorded) {
+		vs_vmm_relax(&saved);
+		for (unsigned round = 0;
+		     vs_vmm_event_query(event) == CUDA_ERROR_NOT_READY &&
+		     vs_vmm_clock() - began < PEER_PATIENCE;
+		     round++)
+			vs_vmm_pause(round);
+		vs_vmm_event_destroy(event);
+		vs_vmm_unrelax(saved);
+	}
+	vs_ctx_unuse(ctx);
+}
+
+/*
  * Another device may be in the middle of a copy of what goes with a context,
  * and the copy comes before whatever follows on either of them (Programming
  * Guide, peer-to-peer memory copy). Not for ever: other work of that device may
@@ -374,11 +410,19 @@ void vs_pool_green_dying(CUcontext green, CUdevice device)
 static void wait_for_peers(struct vs_pool *pool)
 {
 	uint64_t own = (uint64_t)1 << pool->dev.device;
-	struct vs_ctx *any[1];
+	uint64_t peers = atomic_load(&pool->reach) & ~own;
+	uint64_t began = vs_vmm_clock();
+	struct vs_ctx_set set;
 
-	if (vs_ctx_list(atomic_load(&pool->reach) & ~own, any, 1) > 0)
+	if (!vs_ctx_gather(&set, peers))
+		return;
+	if (set.n > 0 && pool->fence.has_context_events)
 		vs_fence_wait_tag(&pool->fence, vs_fence_tag(&pool->fence),
 				  PEER_PATIENCE);
+	else
+		for (int i = 0; i < set.n; i++)
+			wait_for_peer(set.list[i], began);
+	vs_ctx_scatter(&set);
 }
 
 void vs_pool_ctx_dying(CUcontext handle, CUdevice device)

@@ -115,6 +115,33 @@ static void in_order_beside_a_capture(void)
 	       victim_name(cuStreamEndCapture(stream, &graph)));
 }
 
+static _Atomic int is_reset;
+
+static void CUDA_CB wait_for_reset(void *data)
+{
+	(void)data;
+	for (int i = 0; i < 5000 && !is_reset; i++)
+		usleep(1000);
+	printf("the other device waited for the reset: %d\n", is_reset);
+}
+
+/* Work of another device may go on until the program is back from a reset. */
+static void reset_beside_work(void)
+{
+	CUdevice device;
+
+	TRY(cuCtxSetCurrent(ctx[1]));
+	TRY(cuMemcpyDtoD(block[1], block[0], SIZE));
+	TRY(cuLaunchHostFunc(NULL, wait_for_reset, NULL));
+	TRY(cuDeviceGet(&device, 0));
+	sim_client_note_free((void *)(uintptr_t)block[0]);
+	TRY(cuDevicePrimaryCtxReset(device));
+	is_reset = 1;
+	TRY(cuCtxSynchronize());
+	ctx[0] = victim_start(0);
+	block[0] = victim_alloc(SIZE);
+}
+
 /* The driver fails to open memory once, as when it is short of page tables. */
 static void enable_at_second_try(void)
 {
@@ -189,6 +216,7 @@ int main(int argc, char **argv)
 		if (argc > 1) {
 			enable_at_second_try();
 			in_order_beside_a_capture();
+			reset_beside_work();
 		}
 		reset_and_look(0);
 	}
