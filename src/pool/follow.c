@@ -30,7 +30,8 @@ void vs_pool_follow(CUcontext later, CUcontext earlier)
 	if (!may_record) {
 		vs_capture_barrier(from);
 	} else if (vs_ctx_use(to)) {
-		follow(later, from->handle);
+		/* not from->handle: a green one has a NULL stream of its own */
+		follow(later, earlier);
 		vs_ctx_unuse(to);
 	}
 	if (may_record)

@@ -115,6 +115,38 @@ static void in_order_beside_a_capture(void)
 	       victim_name(cuStreamEndCapture(stream, &graph)));
 }
 
+/* A green context has a NULL stream of its own; the other device waits for it.
+ */
+static void in_order_under_green(void)
+{
+	CUdevResourceDesc units;
+	CUdevResource resource;
+	CUgreenCtx green;
+	CUdevice device;
+	CUcontext here;
+
+	fill(0, 0);
+	fill(1, 7);
+	TRY(cuDeviceGet(&device, 0));
+	TRY(cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM));
+	TRY(cuDevResourceGenerateDesc(&units, &resource, 1));
+	TRY(cuGreenCtxCreate(&green, units, device,
+			     CU_GREEN_CTX_DEFAULT_STREAM));
+	TRY(cuCtxFromGreenCtx(&here, green));
+	TRY(cuCtxSetCurrent(here));
+	TRY(cuLaunchHostFunc(NULL, nap, NULL));
+	TRY(cuMemcpyDtoDAsync(block[0], block[1], SIZE, NULL));
+	TRY(cuCtxSetCurrent(ctx[1]));
+	TRY(cuMemsetD8Async(block[1], 3, SIZE, NULL));
+	TRY(cuCtxSynchronize());
+	TRY(cuCtxSetCurrent(here));
+	TRY(cuCtxSynchronize());
+	TRY(cuCtxSetCurrent(ctx[0]));
+	printf("under a green context, before a set: %d\n",
+	       victim_is_filled(block[0], SIZE, 7));
+	TRY(cuGreenCtxDestroy(green));
+}
+
 static _Atomic int is_reset;
 
 static void CUDA_CB wait_for_reset(void *data)
@@ -216,6 +248,7 @@ int main(int argc, char **argv)
 		if (argc > 1) {
 			enable_at_second_try();
 			in_order_beside_a_capture();
+			in_order_under_green();
 			reset_beside_work();
 		}
 		reset_and_look(0);
