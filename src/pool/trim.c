@@ -187,7 +187,8 @@ static uint64_t forget_need(struct vs_pool *pool, uint64_t now, uint64_t live,
 		lasts = NEED_LEAST;
 	if (live > pool->most_now)
 		pool->most_now = live;
-	if (now - pool->need_since < lasts)
+	/* another thread may have looked at the clock later, and come first */
+	if (now < pool->need_since + lasts)
 		return 0;
 	pool->need_since = now;
 	pool->need = pool->most_before = pool->most_now;

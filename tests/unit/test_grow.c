@@ -6,6 +6,7 @@
 #include "fake_test.h"
 #include "pool/plan.h"
 #include "pool/slab.h"
+#include "pool/state.h"
 
 #define KiB ((size_t)1 << 10)
 #define MiB ((size_t)1 << 20)
@@ -163,6 +164,30 @@ static void test_a_short_peak_is_a_need(void **state)
 			releases = fake.releases;
 	}
 	assert_int_equal(fake.releases, releases);
+}
+
+/* Two threads look at the clock, and the later one comes first. */
+static void test_a_late_look_ends_no_window(void **state)
+{
+	CUdeviceptr p[8];
+	unsigned long releases;
+
+	(void)state;
+	for (int i = 0; i < 8; i++)
+		p[i] = take(128 * MiB);
+	for (int i = 0; i < 8; i++)
+		give(p[i]);
+	fake.now += 30000 * MS;
+	for (int i = 0; i < 8; i++)
+		p[i] = take(128 * MiB);
+	for (int i = 0; i < 8; i++)
+		give(p[i]);
+	vs_pool_tick();
+	releases = fake.releases;
+	fake.now -= 1;
+	vs_pool_tick();
+	assert_int_equal(fake.releases, releases);
+	assert_int_equal(vs_pool_of(0)->need, 1024 * MiB);
 }
 
 /* Slabs lie side by side, also where they are larger than half a chunk. */
@@ -434,6 +459,7 @@ int main(void)
 		T(few_large_blocks_of_changing_sizes),
 		T(an_old_peak_is_no_need),
 		T(a_short_peak_is_a_need),
+		T(a_late_look_ends_no_window),
 		T(slabs_fill_their_chunks),
 		T(life_at_the_edge_of_the_device),
 		T(a_huge_block_keeps_its_chunks_on_a_full_device),
