@@ -141,8 +141,8 @@ void vs_pool_green_dying(CUcontext green, CUdevice device);
  * What `later` is given from now on in its NULL stream, and in streams that
  * wait for that one, begins when what `earlier` was given so far in such
  * streams is done. Waits for nothing, but while a capture is open, which an
- * event might kill: then for `earlier`. Nothing for a context that is not
- * known.
+ * event might kill, and where no event can be had: then for `earlier`. Nothing
+ * for a context that is not known.
  */
 void vs_pool_follow(CUcontext later, CUcontext earlier);
 /* Live contexts that are known, green ones with their primary one. */
