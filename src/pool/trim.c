@@ -25,6 +25,8 @@
 #define NEED_LEAST ((uint64_t)30000000000)
 /* How long another allocating call may be held up for pending memory. */
 #define RELIEF_PATIENCE ((uint64_t)10000000000)
+/* The same once it was given some, and may yet ask for more than there is. */
+#define DUE_PATIENCE ((uint64_t)1000000000)
 /* How long the end of a context may wait for the work of other devices. */
 #define PEER_PATIENCE ((uint64_t)1000000000)
 
@@ -99,9 +101,10 @@ static uint64_t relieve_pool(struct vs_pool *pool, bool is_due)
 {
 	struct vs_fence *f = &pool->fence;
 	uint64_t released = trim_pool(pool), tag = vs_mark_newest(pool);
+	uint64_t patience = is_due ? DUE_PATIENCE : RELIEF_PATIENCE;
 
 	while ((released == 0 || is_due) && !vs_fence_is_complete(f, tag) &&
-	       vs_fence_wait(f, RELIEF_PATIENCE)) {
+	       vs_fence_wait(f, patience)) {
 		collect(pool);
 		released += release(pool, UINT64_MAX, UINT64_MAX);
 	}
