@@ -100,6 +100,29 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 	__attribute__((cold));
 
 /*
+ * The body of a copy's wrapper, for one that knows its `way`: what to do first
+ * where Note [Order of copies] holds (with `order`), whether a refused call is
+ * worth another try, what to do instead, and the driver's arguments.
+ */
+#define VS_RETURN_COPIED(api, way_, order_, open_, between_, ...)              \
+	do {                                                                   \
+		const struct vs_way way = way_;                                \
+		struct vs_order order = {.n = 0};                              \
+		CUresult result;                                               \
+                                                                               \
+		vs_enter(VS_API_##api);                                        \
+		if (vs_order_is_due(way))                                      \
+			order_;                                                \
+		result = vs_real.api(__VA_ARGS__);                             \
+		if (vs_refused(result) && open_)                               \
+			result = vs_real.api(__VA_ARGS__);                     \
+		if (vs_refused(result))                                        \
+			result = between_;                                     \
+		vs_order_end(&order);                                          \
+		return vs_seen(result);                                        \
+	} while (0)
+
+/*
  * Note [Sets between devices]
  * The driver refuses to set cuMemAlloc memory of a device that is no enabled
  * peer (CUDA_ERROR_INVALID_VALUE, seen on two H200), and so it does with VMM

@@ -49,24 +49,11 @@ static void order_row(struct vs_order *order, CUdeviceptr dst, CUdeviceptr src,
 	vs_order_open(order, &copy);
 }
 
-/* The body of a wrapper: what it copies, how, and the driver's arguments. */
-#define RETURN_COPIED(api, dst, src, size, way_, ...)                          \
-	do {                                                                   \
-		const struct vs_way way = way_;                                \
-		struct vs_order order = {.n = 0};                              \
-		CUresult result;                                               \
-                                                                               \
-		vs_enter(VS_API_##api);                                        \
-		if (vs_order_is_due(way))                                      \
-			order_row(&order, dst, src, size);                     \
-		result = vs_real.api(__VA_ARGS__);                             \
-		if (vs_refused(result) && open_row(dst, src, size, way))       \
-			result = vs_real.api(__VA_ARGS__);                     \
-		if (vs_refused(result))                                        \
-			result = between(dst, src, size, way);                 \
-		vs_order_end(&order);                                          \
-		return vs_seen(result);                                        \
-	} while (0)
+/* What is copied, how, and the driver's arguments. */
+#define RETURN_COPIED(api, dst, src, size, how, ...)                           \
+	VS_RETURN_COPIED(api, how, order_row(&order, dst, src, size),          \
+			 open_row(dst, src, size, way),                        \
+			 between(dst, src, size, way), __VA_ARGS__)
 
 static CUdeviceptr address(const void *host)
 {

@@ -81,24 +81,11 @@ static void order_3d(struct vs_order *order, const CUDA_MEMCPY3D *c)
 		vs_order_open(order, c);
 }
 
-/* The body of a wrapper: 2d or 3d, how, and the driver's arguments. */
-#define RETURN_COPIED(api, kind, way_, ...)                                    \
-	do {                                                                   \
-		const struct vs_way way = way_;                                \
-		struct vs_order order = {.n = 0};                              \
-		CUresult result;                                               \
-                                                                               \
-		vs_enter(VS_API_##api);                                        \
-		if (vs_order_is_due(way))                                      \
-			order_##kind(&order, copy);                            \
-		result = vs_real.api(__VA_ARGS__);                             \
-		if (vs_refused(result) && open_##kind(copy, way))              \
-			result = vs_real.api(__VA_ARGS__);                     \
-		if (vs_refused(result))                                        \
-			result = between_##kind(copy, way);                    \
-		vs_order_end(&order);                                          \
-		return vs_seen(result);                                        \
-	} while (0)
+/* 2d or 3d, how, and the driver's arguments. */
+#define RETURN_COPIED(api, kind, how, ...)                                     \
+	VS_RETURN_COPIED(api, how, order_##kind(&order, copy),                 \
+			 open_##kind(copy, way), between_##kind(copy, way),    \
+			 __VA_ARGS__)
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy)
 {
