@@ -285,15 +285,23 @@ CUresult vs_vmm_event_wait(CUevent event)
 	return r;
 }
 
-CUresult vs_vmm_event_record(CUcontext ctx, CUevent event)
+CUresult vs_vmm_event_mark(CUcontext ctx, CUevent *event_out)
 {
 	CUcontext popped;
-	CUresult r = vs_real.cuCtxPushCurrent_v2(ctx);
+	CUevent event;
+	CUresult r = vs_vmm_event_create(ctx, &event);
 
+	if (r != CUDA_SUCCESS)
+		return r;
+	r = vs_real.cuCtxPushCurrent_v2(ctx);
 	if (r == CUDA_SUCCESS) {
 		r = vs_real.cuEventRecord(event, CU_STREAM_LEGACY);
 		vs_real.cuCtxPopCurrent_v2(&popped);
 	}
+	if (r == CUDA_SUCCESS)
+		*event_out = event;
+	else
+		vs_vmm_event_destroy(event);
 	return r;
 }
 

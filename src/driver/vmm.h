@@ -68,10 +68,11 @@ void vs_vmm_event_destroy(CUevent event);
 CUresult vs_vmm_event_query(CUevent event);
 CUresult vs_vmm_event_wait(CUevent event);
 /*
- * Records the event in the NULL stream of `ctx`; has what comes there wait for
- * it. Says nothing of errors: the program's own call there meets them, too.
+ * Makes an event, recorded in the NULL stream of `ctx`; has what comes there
+ * wait for one. Says nothing of what fails in the stream: the program's own
+ * call there meets it, too.
  */
-CUresult vs_vmm_event_record(CUcontext ctx, CUevent event);
+CUresult vs_vmm_event_mark(CUcontext ctx, CUevent *event_out);
 CUresult vs_vmm_event_follow(CUcontext ctx, CUevent event);
 /* All work submitted to the context. */
 CUresult vs_vmm_ctx_wait(CUcontext ctx);

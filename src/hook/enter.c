@@ -46,11 +46,11 @@ void vs_seen_failed(CUresult result)
 	vs_pool_faulted(result);
 }
 
-bool vs_again_relieved(bool is_first)
+bool vs_again_relieved(bool is_due)
 {
 	struct vs_thread *t = vs_thread_self();
 
 	/* not from a callback that the driver made from under the pool */
 	return vs_gate_is_open() && t && !t->depth &&
-	       vs_pool_relieve(!is_first) > 0;
+	       vs_pool_relieve(is_due) > 0;
 }

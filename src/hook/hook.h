@@ -50,16 +50,17 @@ static inline CUresult vs_seen(CUresult result)
 }
 
 /* vs_again for a call that is out of memory. */
-bool vs_again_relieved(bool is_first) __attribute__((cold));
+bool vs_again_relieved(bool is_due) __attribute__((cold));
 
 /*
  * True when a call that answered `result` may succeed if it is made again: it
- * was out of memory, and the pool has since given memory up.
+ * was out of memory, and the pool has since given memory up (`is_due`: what is
+ * pending, too).
  */
-static inline bool vs_again(CUresult result, bool is_first)
+static inline bool vs_again(CUresult result, bool is_due)
 {
 	return vs_unlikely(result == CUDA_ERROR_OUT_OF_MEMORY) &&
-	       vs_again_relieved(is_first);
+	       vs_again_relieved(is_due);
 }
 
 /*
@@ -71,7 +72,7 @@ enum { VS_MOST_AGAIN = 4 };
 #define VS_AGAIN(result, call)                                                 \
 	do {                                                                   \
 		for (int again = 0;                                            \
-		     again < VS_MOST_AGAIN && vs_again(result, again == 0);    \
+		     again < VS_MOST_AGAIN && vs_again(result, again > 0);     \
 		     again++)                                                  \
 			(result) = (call);                                     \
 	} while (0)

@@ -13,10 +13,9 @@ static bool follow(CUcontext later, CUcontext earlier)
 	CUevent event;
 	bool is_good;
 
-	if (vs_vmm_event_create(earlier, &event) != CUDA_SUCCESS)
+	if (vs_vmm_event_mark(earlier, &event) != CUDA_SUCCESS)
 		return false;
-	is_good = vs_vmm_event_record(earlier, event) == CUDA_SUCCESS &&
-		  vs_vmm_event_follow(later, event) == CUDA_SUCCESS;
+	is_good = vs_vmm_event_follow(later, event) == CUDA_SUCCESS;
 	vs_vmm_event_destroy(event);
 	return is_good;
 }

@@ -385,12 +385,7 @@ static void wait_for_peer(struct vs_ctx *ctx, uint64_t began)
 		vs_ctx_unuse(ctx);
 		return;
 	}
-	is_recorded = vs_vmm_event_create(ctx->handle, &event) == CUDA_SUCCESS;
-	if (is_recorded &&
-	    vs_vmm_event_record(ctx->handle, event) != CUDA_SUCCESS) {
-		vs_vmm_event_destroy(event);
-		is_recorded = false;
-	}
+	is_recorded = vs_vmm_event_mark(ctx->handle, &event) == CUDA_SUCCESS;
 	vs_capture_let_in();
 	if (is_recorded) {
 		vs_vmm_relax(&saved);

@@ -4,8 +4,6 @@
  * with memory of another size, many times what the device has. A copy of
  * another's memory comes after what that one is at.
  */
-#include <unistd.h>
-
 #include "victim_link.h"
 
 /* Which version cuda.h means by cuCtxCreate has changed; every driver has this.
@@ -14,12 +12,6 @@ CUresult CUDAAPI cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
 
 #define MOST 1000
 #define ROUNDS 4000
-
-static void CUDA_CB nap(void *data)
-{
-	(void)data;
-	usleep(20000);
-}
 
 static void copy_in_order(CUcontext here, CUcontext there)
 {
@@ -30,7 +22,7 @@ static void copy_in_order(CUcontext here, CUcontext there)
 	p = victim_alloc(4 * MiB);
 	TRY(cuMemsetD8(p, 1, 4 * MiB));
 	TRY(cuCtxSynchronize());
-	TRY(cuLaunchHostFunc(NULL, nap, NULL));
+	victim_delay();
 	TRY(cuMemsetD8Async(p, 7, 4 * MiB, NULL));
 	TRY(cuCtxSetCurrent(here));
 	TRY(cuMemcpyDtoH(&last, p + 4 * MiB - 1, 1));

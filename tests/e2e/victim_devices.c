@@ -48,17 +48,11 @@ static void copy_both_ways(const char *when)
 	victim_free(third);
 }
 
-static void CUDA_CB nap(void *data)
-{
-	(void)data;
-	usleep(20000);
-}
-
 /* Some work of a device, then a set of its block. */
 static void set_late(int i, int byte)
 {
 	TRY(cuCtxSetCurrent(ctx[i]));
-	TRY(cuLaunchHostFunc(NULL, nap, NULL));
+	victim_delay();
 	TRY(cuMemsetD8Async(block[i], (unsigned char)byte, SIZE, NULL));
 }
 
@@ -86,7 +80,7 @@ static void in_order(const char *when)
 	printf("%s: from the host after a set: %d\n", when,
 	       victim_is_filled(block[1], SIZE, 7));
 	TRY(cuCtxSetCurrent(ctx[0]));
-	TRY(cuLaunchHostFunc(NULL, nap, NULL));
+	victim_delay();
 	TRY(cuMemcpyDtoDAsync(block[0], block[1], SIZE, NULL));
 	TRY(cuCtxSetCurrent(ctx[1]));
 	TRY(cuMemsetD8Async(block[1], 3, SIZE, NULL));
@@ -134,7 +128,7 @@ static void in_order_under_green(void)
 			     CU_GREEN_CTX_DEFAULT_STREAM));
 	TRY(cuCtxFromGreenCtx(&here, green));
 	TRY(cuCtxSetCurrent(here));
-	TRY(cuLaunchHostFunc(NULL, nap, NULL));
+	victim_delay();
 	TRY(cuMemcpyDtoDAsync(block[0], block[1], SIZE, NULL));
 	TRY(cuCtxSetCurrent(ctx[1]));
 	TRY(cuMemsetD8Async(block[1], 3, SIZE, NULL));

@@ -5,6 +5,8 @@
 #ifndef VICTIM_LINK_H
 #define VICTIM_LINK_H
 
+#include <unistd.h>
+
 #include "../sim/kernels_ptx.h"
 #include "victim.h"
 
@@ -66,6 +68,18 @@ static inline void victim_launch(CUfunction kernel, CUstream stream,
 {
 	TRY(cuLaunchKernel(kernel, 64, 1, 1, 256, 1, 1, 0, stream, arguments,
 			   NULL));
+}
+
+static inline void CUDA_CB victim_nap(void *data)
+{
+	(void)data;
+	usleep(20000);
+}
+
+/* Some work in the NULL stream of the current context. */
+static inline void victim_delay(void)
+{
+	TRY(cuLaunchHostFunc(NULL, victim_nap, NULL));
 }
 
 /* The name of a result, for printing. */

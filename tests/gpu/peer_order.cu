@@ -196,10 +196,8 @@ static void try_one(const char *when, unsigned call, unsigned way, unsigned s,
 
 static bool has_meaning(unsigned call, unsigned way)
 {
-	if (calls[call].is_peer)
-		return ways[way].to <= SPARE_THERE &&
-		       ways[way].from <= SPARE_THERE;
-	return calls[call].name[6] != 's' || way == 1;
+	return !calls[call].is_peer ||
+	       (ways[way].to <= SPARE_THERE && ways[way].from <= SPARE_THERE);
 }
 
 /* From pageable memory a call returns while a part is yet on its way. */
