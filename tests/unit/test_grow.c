@@ -364,6 +364,28 @@ static void test_a_large_request_finds_memory_scattered(void **state)
 	assert_int_equal(vs_pool_of(0)->tight, 64);
 }
 
+/* Of few chunks is only what there cannot be many of. */
+static void test_a_first_huge_block_is_of_large_chunks(void **state)
+{
+	static const struct {
+		uint64_t size;
+		unsigned n_chunks;
+	} row[] = {
+		{8 * GiB, 1},  {10 * GiB, 2},  {40 * GiB, 5},
+		{64 * GiB, 4}, {100 * GiB, 4},
+	};
+
+	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+		unsigned long before;
+
+		fresh(state);
+		take(4096);
+		before = fake.creates;
+		take(row[i].size);
+		assert_int_equal(fake.creates - before, row[i].n_chunks);
+	}
+}
+
 /* Chunks as large as would be made for the block again are not too large. */
 static void test_a_huge_block_keeps_its_chunks_on_a_full_device(void **state)
 {
@@ -377,7 +399,7 @@ static void test_a_huge_block_keeps_its_chunks_on_a_full_device(void **state)
 	assert_int_equal(above, UINT64_MAX);
 	pool->tight = 384;
 	assert_true(vs_plan_excess(pool, VS_HEAP_LARGE, 65 * GiB, &above) > 0);
-	assert_int_equal(above, 8 * GiB);
+	assert_int_equal(above, 65 * GiB / 4);
 	assert_true(vs_plan_excess(pool, VS_HEAP_LARGE, 24 * GiB, &above) > 0);
 	assert_int_equal(above, 2 * GiB);
 }
@@ -462,6 +484,7 @@ int main(void)
 		T(a_late_look_ends_no_window),
 		T(slabs_fill_their_chunks),
 		T(life_at_the_edge_of_the_device),
+		T(a_first_huge_block_is_of_large_chunks),
 		T(a_huge_block_keeps_its_chunks_on_a_full_device),
 		T(a_vain_request_makes_no_small_chunks),
 		T(idle_chunks_at_the_edge_make_no_small_ones),
