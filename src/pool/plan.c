@@ -34,7 +34,6 @@ enum {
 };
 /* See Note [Huge]. */
 #define HUGE_CHUNK ((uint64_t)8 << 30)
-#define HUGE_PIECES 4
 /* Smaller ones at the end of a block would be too many. */
 #define SMALLEST_END ((uint64_t)8 << 20)
 /* Regions lie apart by part of the heap and this much more at most. */
@@ -182,15 +181,15 @@ static bool is_nearly_all(struct vs_pool *pool, uint64_t bytes)
  * and 8 take 1.87, 1.88, 2.02 and 2.44 ms, cuMemAlloc 1.75), but a chunk of
  * which any part is live is neither released nor mapped elsewhere. Programs of
  * few blocks of 8 to 60 GiB held up to 18 % more with a first one of 32 GiB
- * chunks, up to 9 % with 16. So they are larger than 8 only for a third of the
- * device or more: there will not be many such blocks.
+ * chunks, up to 9 % with 16. So they are larger than 8 only in a block of two
+ * fifths of the device or more, of which two fit, and a third of that then.
  */
 static uint64_t largest_for_nearly_all(const struct vs_pool *pool,
 				       uint64_t bytes)
 {
-	uint64_t size = round_up(bytes / HUGE_PIECES, VS_GRANULE);
+	uint64_t size = round_up(bytes / 3, VS_GRANULE);
 
-	if (bytes < pool->dev.total / 3 || size < HUGE_CHUNK)
+	if (bytes < pool->dev.total / 5 * 2 || size < HUGE_CHUNK)
 		return HUGE_CHUNK;
 	return size;
 }
