@@ -118,6 +118,20 @@ static void wish_properties(struct vs_vmm_device *d)
 #endif
 }
 
+uint64_t vs_vmm_device_id(CUdevice device)
+{
+	uint64_t half[2];
+	CUuuid uuid;
+
+	_Static_assert(sizeof(uuid.bytes) == sizeof(half), "16 bytes");
+	if (!vs_real.cuDeviceGetUuid_v2 ||
+	    vs_real.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS)
+		return 0;
+	memcpy(half, uuid.bytes, sizeof(half));
+	/* parts of one card differ in few bits, which may be in either half */
+	return (half[0] * UINT64_C(0x9e3779b97f4a7c15)) ^ half[1];
+}
+
 bool vs_vmm_probe(CUdevice device, struct vs_vmm_device *d)
 {
 	CUstreamCaptureMode saved;
@@ -130,6 +144,7 @@ bool vs_vmm_probe(CUdevice device, struct vs_vmm_device *d)
 	d->has_context_events = version >= 12050 && vs_real.cuCtxRecordEvent;
 	vs_real.cuDeviceTotalMem_v2(&total, device);
 	d->total = total;
+	d->id = vs_vmm_device_id(device);
 	if (!attribute(
 		    device,
 		    CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)) {

@@ -25,11 +25,18 @@ struct vs_vmm_device {
 	size_t granularity; /* bytes, a power of two; 2 MiB on every card seen
 			     */
 	uint64_t total;	    /* bytes of device memory */
+	uint64_t id;	    /* vs_vmm_device_id */
 	CUmemAllocationProp prop;
 	bool is_usable;		 /* the device and the driver have VMM */
 	bool has_context_events; /* cuCtxRecordEvent (driver 12.5) */
 	bool has_posix_fd;	 /* chunks can travel to another process */
 };
+
+/*
+ * From the device's UUID: the same in all processes, whose ordinals may differ.
+ * 0 where the driver tells none.
+ */
+uint64_t vs_vmm_device_id(CUdevice device);
 
 /*
  * Fills *out for `device`: false (one log line) where VMM is missing. Tries

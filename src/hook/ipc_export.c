@@ -161,7 +161,7 @@ static CUresult make(const struct vs_span *span, struct exported **out)
 	h.id = e->id = span->id;
 	h.size = span->size;
 	h.offset = share.offset;
-	h.device = vs_ipc_device(span->device);
+	h.device = vs_vmm_device_id(span->device);
 	h.pid = (uint32_t)getpid();
 	vs_ipc_seal(&h, &e->handle);
 	e->base = span->base;

@@ -65,7 +65,7 @@ static CUdevice device_of(const struct vs_ipc_handle *h)
 
 	vs_real.cuDeviceGetCount(&n);
 	for (CUdevice d = 0; d < n && h->device; d++)
-		if (vs_ipc_device(d) == h->device)
+		if (vs_vmm_device_id(d) == h->device)
 			return d;
 	return -1;
 }

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "driver/real.h"
 #include "driver/vmm.h"
 
 /* "vmmshim" and the version of handle and messages together. */
@@ -53,16 +52,6 @@ bool vs_ipc_unseal(const CUipcMemHandle *in, struct vs_ipc_handle *h)
 bool vs_ipc_key(unsigned char key[16])
 {
 	return getrandom(key, 16, 0) == 16;
-}
-
-uint64_t vs_ipc_device(CUdevice device)
-{
-	CUuuid uuid;
-
-	if (!vs_real.cuDeviceGetUuid_v2 ||
-	    vs_real.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS)
-		return 0;
-	return hash(uuid.bytes, sizeof(uuid.bytes));
 }
 
 /* An abstract name: a NUL, then text without one. Returns the length. */

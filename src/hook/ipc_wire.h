@@ -29,8 +29,8 @@ struct vs_ipc_handle {
 	uint64_t id;	       /* of the allocation there; never used again */
 	uint64_t size;	       /* bytes that the program asked for */
 	uint64_t offset;       /* of them in the first piece */
-	uint64_t device;   /* from its UUID: ordinals differ (vs_ipc_device) */
-	uint32_t pid;	   /* for people: log lines */
+	uint64_t device; /* from its UUID: ordinals differ (vs_vmm_device_id) */
+	uint32_t pid;	 /* for people: log lines */
 	uint32_t checksum; /* of all before */
 };
 
@@ -44,8 +44,6 @@ bool vs_ipc_unseal(const CUipcMemHandle *in, struct vs_ipc_handle *h_out);
 
 /* A random key; false when the system gives none. */
 bool vs_ipc_key(unsigned char key[16]);
-/* The same number in every process for one device; 0 if it has no UUID. */
-uint64_t vs_ipc_device(CUdevice device);
 
 struct vs_ipc_request {
 	uint64_t id;
