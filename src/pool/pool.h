@@ -98,6 +98,14 @@ uint64_t vs_pool_relieve(bool is_due);
 
 /* Gives all idle memory back; polls, never waits. Returns bytes released. */
 uint64_t vs_pool_trim(void);
+/*
+ * For other processes that are out of memory: what names the device of pool `i`
+ * for all (0: nothing does, or knob NEIGHBOURS is 0); and gives the idle memory
+ * of that pool back. If there is none but some is pending, waits for what was
+ * freed until now, a second at most. Returns bytes released.
+ */
+uint64_t vs_pool_id(int i);
+uint64_t vs_pool_give_way(int i);
 /* Decay: idle memory above the threshold unused for DECAY_MS goes back. */
 void vs_pool_tick(void);
 /*

@@ -8,6 +8,7 @@
 #include "pool/dead.h"
 #include "pool/grow.h"
 #include "pool/mark.h"
+#include "pool/others.h"
 #include "pool/owner.h"
 #include "pool/plan.h"
 #include "pool/tcache.h"
@@ -21,6 +22,7 @@
 #define NEED_PATIENCE (30000 * MS)
 /* Eight threads on 93 % of a device needed four waits, now and then. */
 enum { OVERTAKEN = 16 };
+enum { TIMES_ASKED = 3 };
 
 static enum vs_heap_kind kind_of(uint64_t span)
 {
@@ -385,6 +387,21 @@ static CUresult climb(struct vs_pool *pool, enum vs_heap_kind kind,
 	return r;
 }
 
+/* Others may have it first, and free more meanwhile. */
+static CUresult ask_others(struct vs_pool *pool, enum vs_heap_kind kind,
+			   uint64_t span, struct vs_range **range_out)
+{
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+
+	for (int i = 0; i < TIMES_ASKED && r == CUDA_ERROR_OUT_OF_MEMORY &&
+			vs_others_ask(pool, span) > 0;
+	     i++) {
+		if (grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r))
+			vs_stat_add(&pool->stats, oom_neighbours, 1);
+	}
+	return r;
+}
+
 /* No idle range fits: grows, or climbs the out-of-memory ladder. */
 static CUresult get_more(struct vs_pool *pool, enum vs_heap_kind kind,
 			 uint64_t span, struct vs_range **range_out)
@@ -393,6 +410,8 @@ static CUresult get_more(struct vs_pool *pool, enum vs_heap_kind kind,
 
 	if (r == CUDA_ERROR_OUT_OF_MEMORY)
 		r = climb(pool, kind, span, range_out);
+	if (r == CUDA_ERROR_OUT_OF_MEMORY)
+		r = ask_others(pool, kind, span, range_out);
 	if (r != CUDA_SUCCESS) {
 		/* who tries how much there is does not need so much */
 		pthread_mutex_lock(&pool->lock);

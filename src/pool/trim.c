@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 
+#include "base/cancel.h"
 #include "base/knob.h"
 #include "base/log.h"
 #include "driver/real.h"
@@ -14,6 +15,7 @@
 #include "pool/dead.h"
 #include "pool/grow.h"
 #include "pool/mark.h"
+#include "pool/others.h"
 #include "pool/plan.h"
 #include "pool/range.h"
 #include "pool/slab.h"
@@ -27,6 +29,8 @@
 #define RELIEF_PATIENCE ((uint64_t)10000000000)
 /* The same once it was given some, and may yet ask for more than there is. */
 #define DUE_PATIENCE ((uint64_t)1000000000)
+/* How long another process's request waits for what is pending here. */
+enum { GIVE_WAY_MS = 1000 };
 /* How long the end of a context may wait for the work of other devices. */
 #define PEER_PATIENCE ((uint64_t)1000000000)
 
@@ -120,6 +124,32 @@ uint64_t vs_pool_relieve(bool is_due)
 
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
 		released += relieve_pool(pool, is_due);
+	for (int i = 0; released == 0 && (pool = vs_pool_by_index(i)); i++)
+		released = vs_others_ask(pool, 0);
+	return released;
+}
+
+/* The service thread sleeps between its looks, and the process may end. */
+uint64_t vs_pool_give_way(int i)
+{
+	struct vs_pool *pool = vs_pool_by_index(i);
+	uint64_t released, tag;
+
+	if (!pool)
+		return 0;
+	released = trim_pool(pool);
+	tag = vs_mark_newest(pool);
+	for (int ms = 0; ms < GIVE_WAY_MS && released == 0 &&
+			 !vs_fence_is_complete(&pool->fence, tag) &&
+			 !atomic_load(&is_ending);
+	     ms++) {
+		vs_cancel_free_sleep(1000000);
+		if (vs_fence_poll(&pool->fence)) {
+			collect(pool);
+			released = release(pool, UINT64_MAX, UINT64_MAX);
+		}
+	}
+	vs_stat_add(&pool->stats, given, released);
 	return released;
 }
 
@@ -145,7 +175,8 @@ static void retire(struct vs_pool *pool)
 }
 
 /*
- * Another process may need what is idle here, and cannot ask for it. So when
+ * A process that is not under the shim may need what is idle here, and cannot
+ * ask for it (vs_pool_give_way). So when
  * the device is almost full, and others have a good part of it, idle memory
  * does not wait for its age. A program that fills a device alone keeps it.
  */

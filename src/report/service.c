@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -11,10 +10,10 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "base/board.h"
 #include "base/cancel.h"
 #include "base/knob.h"
 #include "base/log.h"
@@ -31,38 +30,15 @@
 /* Longest that the end of the process waits for a chunk being released. */
 #define EXIT_WAIT_MS 20
 
-/* Bits of `requests`, the word the thread sleeps on. */
+/* Bits of the word that the thread sleeps on (base/board), besides its own. */
 enum { TRIM = 1, WAKE = 2, STOP = 4 };
 
 _Atomic bool vs_service_is_dozing;
 
 enum life { NOT_STARTED, RUNNING, FAILED };
 
-static _Atomic uint32_t requests;
 static _Atomic int life;
 static _Atomic bool is_busy; /* inside the pool */
-
-static void futex_wake(void)
-{
-	syscall(SYS_futex, &requests, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
-}
-
-/* Sleeps until a request, at most `ms` (0: no timer). */
-static void futex_sleep(uint64_t ms)
-{
-	struct timespec t = {.tv_sec = (time_t)(ms / 1000),
-			     .tv_nsec = (long)(ms % 1000) * 1000000};
-
-	syscall(SYS_futex, &requests, FUTEX_WAIT_PRIVATE, 0, ms ? &t : NULL,
-		NULL, 0);
-}
-
-/* Async-signal-safe: one atomic and one futex call. */
-static void post(uint32_t request)
-{
-	atomic_fetch_or(&requests, request);
-	futex_wake();
-}
 
 static uint64_t period_ms(void)
 {
@@ -101,14 +77,30 @@ static uint64_t fingerprint(bool *is_pending_out)
 	return sum;
 }
 
+/* Other processes ask for what is idle here. */
+static void answer(void)
+{
+	int n = vs_pool_count();
+
+	for (int i = 0; i < n; i++) {
+		uint32_t number;
+
+		vs_board_show((unsigned)i, vs_pool_id(i));
+		if (vs_board_is_asked((unsigned)i, &number))
+			vs_board_answer((unsigned)i, number,
+					vs_pool_give_way(i));
+	}
+}
+
 /* One round of work. */
 static void serve(uint32_t request)
 {
 	atomic_store(&is_busy, true);
 	/* the end of the process sets STOP first, then looks at is_busy */
-	if (!(atomic_load(&requests) & STOP)) {
+	if (!(vs_board_look() & STOP)) {
 		if (request & TRIM)
 			vs_pool_trim();
+		answer();
 		vs_pool_tick();
 		vs_trace_flush();
 	}
@@ -151,17 +143,17 @@ static void *run(void *unused)
 	pthread_setname_np(pthread_self(), "vmmshim");
 	vs_vmm_relax(&saved);
 	for (;;) {
-		uint32_t request = atomic_exchange(&requests, 0);
+		uint32_t request = vs_board_take();
 
 		if (request & STOP) {
 			/* seen by whoever asks later, too */
-			atomic_fetch_or(&requests, STOP);
+			vs_board_post(STOP);
 			return unused;
 		}
 		if (request)
 			quiet_ms = 0;
 		serve(request);
-		futex_sleep(sleep_ms(&quiet_ms));
+		vs_board_sleep(sleep_ms(&quiet_ms));
 	}
 }
 
@@ -171,7 +163,8 @@ static void *run(void *unused)
  */
 static void at_exit(void)
 {
-	post(STOP);
+	vs_board_leave();
+	vs_board_post(STOP);
 	vs_pool_ending(true);
 	for (int i = 0; i < EXIT_WAIT_MS && atomic_load(&is_busy); i++)
 		vs_cancel_free_sleep(1000000);
@@ -205,6 +198,8 @@ void vs_service_start(void)
 	if (atomic_load_explicit(&life, memory_order_relaxed) != NOT_STARTED ||
 	    !atomic_compare_exchange_strong(&life, &not_started, RUNNING))
 		return;
+	if (vs_knobs.neighbours)
+		vs_board_join();
 	/* the new thread inherits the mask: no signal ever lands there */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &saved);
@@ -214,6 +209,7 @@ void vs_service_start(void)
 		error = create(&thread, 0);
 	pthread_sigmask(SIG_SETMASK, &saved, NULL);
 	if (error) {
+		vs_board_leave();
 		atomic_store(&life, FAILED);
 		vs_warn("cannot start the service thread (%s): idle memory "
 			"goes back only when it is needed elsewhere",
@@ -227,11 +223,11 @@ void vs_service_post_trim(void)
 {
 	switch (atomic_load(&life)) {
 	case RUNNING:
-		post(TRIM);
+		vs_board_post(TRIM);
 		break;
 	case FAILED:
 		/* the next vs_service_wake does it */
-		atomic_fetch_or(&requests, TRIM);
+		vs_board_post(TRIM);
 		atomic_store(&vs_service_is_dozing, true);
 		break;
 	default:
@@ -244,8 +240,8 @@ void vs_service_wake_up(void)
 	if (!atomic_exchange(&vs_service_is_dozing, false))
 		return;
 	if (atomic_load(&life) == RUNNING)
-		post(WAKE);
-	else if (atomic_exchange(&requests, 0) & TRIM)
+		vs_board_post(WAKE);
+	else if (vs_board_take() & TRIM)
 		vs_pool_trim();
 }
 
@@ -253,7 +249,7 @@ void vs_service_forked(void)
 {
 	/* a child from before the first cuInit may yet start its own */
 	atomic_store(&life, NOT_STARTED);
-	atomic_store(&requests, 0);
+	vs_board_forked();
 	atomic_store(&vs_service_is_dozing, false);
 	atomic_store(&is_busy, false);
 }

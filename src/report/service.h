@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * service: the shim's one thread. Decays idle memory, trims on request, writes
- * the trace. All signals blocked, relaxed capture mode, detached, named
- * "vmmshim"; gone in a forked child. Sleeps without a timer when the pools
- * have nothing to decay. At exit it makes no more driver calls; a trim under
- * way is waited for, 20 ms at most.
+ * service: the shim's one thread. Decays idle memory, trims on request, also on
+ * that of other processes that are out of memory (base/board), writes the
+ * trace. All signals blocked, relaxed capture mode, detached, named "vmmshim";
+ * gone in a forked child. Sleeps without a timer when the pools have nothing to
+ * decay. At exit it makes no more driver calls; a trim under way is waited for,
+ * 20 ms at most.
  */
 #ifndef VS_REPORT_SERVICE_H
 #define VS_REPORT_SERVICE_H

@@ -1154,6 +1154,67 @@ def idle_memory_goes_to_a_neighbour():
         one.do("alloc", 900 * MiB)
 
 
+def on_one_device(file, **settings):
+    """Two processes that ask each other, of 1 GiB if it is simulated."""
+    both = []
+    for name in ("one", "two"):
+        variables = ["VMMSHIM_DECAY_MS=600000",
+                     f"VMMSHIM_NEIGHBOURS={settings.get(name, 1)}"]
+        if not REAL:
+            variables += [f"SIM_SHARED={file.name}", "SIM_MEMORY=1G",
+                          "SIM_LAG_US=300000"]
+        both.append(Puppet(*variables))
+    return both
+
+
+def most_of_it(puppet):
+    """Bytes of which only one block fits in the device."""
+    return int(puppet.do("info").split()[0]) // 10 * 7
+
+
+@test
+def a_neighbour_is_given_what_is_idle():
+    """
+    One process has freed most of the device, under work that is not done yet.
+    Another that asks for it in one piece gets it, as from the driver, and then
+    the first one gets it back.
+    """
+    with tempfile.NamedTemporaryFile() as file:
+        one, two = on_one_device(file)
+        size = most_of_it(one)
+        for _ in range(3):
+            p = one.do("alloc", size)
+            expect(two.say("alloc", size), "CUDA_ERROR_OUT_OF_MEMORY")
+            one.do("busy", p, MiB)
+            one.do("free", p)
+            p = two.do("alloc", size)
+            expect(one.say("alloc", size), "CUDA_ERROR_OUT_OF_MEMORY")
+            two.do("free", p)
+        # one that was stopped holds another up for a second or two, once
+        one.do("free", one.do("alloc", size))
+        os.kill(one.pid, signal.SIGSTOP)
+        began = time.monotonic()
+        for _ in range(20):
+            expect(two.say("alloc", size), "CUDA_ERROR_OUT_OF_MEMORY")
+        true(time.monotonic() - began < 6 * SLOW, "waits each time")
+        os.kill(one.pid, signal.SIGCONT)
+        end = time.monotonic() + 10 * SLOW
+        while two.say("alloc", size)[:2] != "ok":
+            true(time.monotonic() < end, "deaf for ever")
+            time.sleep(0.05)
+
+
+@test
+def who_does_not_ask_is_not_given():
+    """With knob NEIGHBOURS 0 on either side nothing goes back early."""
+    for off in ("one", "two"):
+        with tempfile.NamedTemporaryFile() as file:
+            one, two = on_one_device(file, **{off: 0})
+            size = most_of_it(one)
+            one.do("free", one.do("alloc", size))
+            expect(two.say("alloc", size), "CUDA_ERROR_OUT_OF_MEMORY")
+
+
 def violations(puppet):
     """What the simulator's judge, or a sanitizer, said of a puppet."""
     return [line for line in puppet.log().splitlines()

@@ -6,6 +6,7 @@
 
 _Atomic int fake_n_pools;
 struct vs_stats fake_stats[FAKE_POOLS];
+_Atomic uint64_t fake_id, fake_given;
 _Atomic int fake_n_trims, fake_n_ticks, fake_n_refreshes, fake_n_relaxes;
 _Atomic bool fake_is_ending;
 void (*_Atomic fake_in_trim)(void);
@@ -43,6 +44,17 @@ uint64_t vs_pool_trim(void)
 		in_trim();
 	fake_n_trims++;
 	return 0;
+}
+
+uint64_t vs_pool_id(int i)
+{
+	return fake_id + (uint64_t)i;
+}
+
+uint64_t vs_pool_give_way(int i)
+{
+	(void)i;
+	return fake_given;
 }
 
 void vs_pool_ending(bool is)

@@ -24,6 +24,7 @@
 
 #include <cmocka.h>
 
+#include "base/board.h"
 #include "base/knob.h"
 #include "child.h"
 #include "fake_pool.h"
@@ -449,6 +450,70 @@ static void writes_the_trace(void **unused)
 	assert_child_ok(&c);
 }
 
+/* In a process of its own: what the one before gives for a device. */
+static uint64_t ask_as_another(uint64_t device)
+{
+	uint64_t given = 0;
+	int pipe_fds[2];
+	pid_t pid;
+
+	CHECK(pipe(pipe_fds) == 0);
+	pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		vs_board_forked();
+		vs_board_join();
+		given = vs_board_ask(device, 5000);
+		_exit(write(pipe_fds[1], &given, sizeof(given)) < 0);
+	}
+	CHECK(read(pipe_fds[0], &given, sizeof(given)) == sizeof(given));
+	CHECK(waitpid(pid, NULL, 0) == pid);
+	close(pipe_fds[0]);
+	close(pipe_fds[1]);
+	return given;
+}
+
+static void be_asked(void *unused)
+{
+	(void)unused;
+	atomic_store(&fake_n_pools, 2);
+	atomic_store(&fake_id, (uint64_t)getpid() << 16);
+	atomic_store(&fake_given, 4242);
+	start();
+	CHECK(reaches(&fake_n_ticks, 1));
+	CHECK(ask_as_another(fake_id + 1) == 4242);
+	CHECK(ask_as_another(fake_id + 2) == 0);
+	/* also while it sleeps without a timer */
+	for (int i = 0; i < 500 && !vs_service_is_dozing; i++)
+		sleep_ms(10);
+	CHECK(vs_service_is_dozing);
+	sleep_ms(300);
+	CHECK(ask_as_another(fake_id) == 4242);
+}
+
+static void not_be_asked(void *unused)
+{
+	(void)unused;
+	atomic_store(&fake_n_pools, 1);
+	atomic_store(&fake_id, (uint64_t)getpid() << 16);
+	atomic_store(&fake_given, 4242);
+	start();
+	CHECK(reaches(&fake_n_ticks, 1));
+	CHECK(ask_as_another(fake_id) == 0);
+}
+
+static void answers_other_processes(void **unused)
+{
+	static const char *const quick[] = {"VMMSHIM_DECAY_MS=200", NULL};
+	static const char *const off[] = {"VMMSHIM_NEIGHBOURS=0", NULL};
+
+	(void)unused;
+	child_run(&c, quick, be_asked, NULL);
+	assert_child_ok(&c);
+	child_run(&c, off, not_be_asked, NULL);
+	assert_child_ok(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -462,6 +527,7 @@ int main(void)
 		cmocka_unit_test(forked),
 		cmocka_unit_test(without_a_thread),
 		cmocka_unit_test(writes_the_trace),
+		cmocka_unit_test(answers_other_processes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
