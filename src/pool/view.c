@@ -140,10 +140,19 @@ void vs_views_unuse(struct vs_pool *pool, CUdeviceptr base, uint64_t span)
 	}
 }
 
+/* What is seen at each granule of a view; a block of 64 GiB has 32,768. */
+static void lay(struct vs_pool *pool, const struct vs_view *v,
+		struct vs_view *seen)
+{
+	struct vs_spot *spot = spot_of(pool, v->at);
+
+	for (uint64_t n = v->chunk->size / VS_GRANULE; n > 0; n--)
+		(spot++)->view = seen;
+}
+
 void vs_view_mapped(struct vs_pool *pool, struct vs_view *v)
 {
-	for (CUdeviceptr p = v->at; p < end_of(v); p += VS_GRANULE)
-		spot_of(pool, p)->view = v;
+	lay(pool, v, v);
 	v->touched = ++pool->chunks.touches;
 	TAILQ_INSERT_TAIL(&v->chunk->views, v, link);
 }
@@ -153,8 +162,7 @@ void vs_view_unmapped(struct vs_pool *pool, struct vs_view *v)
 	struct vs_heap *h = vs_heap_of(pool, v->at);
 	struct vs_range *r = vs_heap_at(pool, v->at);
 
-	for (CUdeviceptr p = v->at; p < end_of(v); p += VS_GRANULE)
-		spot_of(pool, p)->view = NULL;
+	lay(pool, v, NULL);
 	TAILQ_REMOVE(&v->chunk->views, v, link);
 	vs_heap_hollow(pool, h, r);
 	vs_meta_free(v, sizeof(*v));
