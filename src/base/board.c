@@ -14,23 +14,26 @@
 
 #include "base/cancel.h"
 
-#define LAYOUT 1 /* of the segment; a part of its name */
+#define LAYOUT 2 /* of the segment; a part of its name */
 #define N_SLOTS 128
 /* Somebody who has not answered for so long is stopped, or worse. */
-#define DEAF_MS 1000
+#define DEAF_MS 2500
 /* One who waits looks so often whether the other is still there. */
 #define GLANCE_MS 20
+/* The PID of a slot that is being cleared. */
+#define NOBODY_YET UINT32_MAX
 
 struct entry {
 	_Atomic uint64_t device; /* 0: no pool */
-	_Atomic uint64_t since;	 /* the oldest ask without an answer; ms */
-	_Atomic uint64_t given;	 /* bytes, by the last answer */
+	_Atomic uint64_t since;	 /* last answer, or first ask after it; ms */
+	_Atomic uint64_t given;	 /* bytes, ever: more asks than one may be
+				  * under way */
 	_Atomic uint32_t asked, answered; /* counts; answered is slept on */
 };
 
 struct slot {
-	_Atomic uint32_t pid; /* 0: never used */
-	_Atomic uint32_t word;
+	_Atomic uint32_t pid;  /* 0: never used */
+	_Atomic uint32_t bell; /* a count; the owner sleeps on it */
 	_Atomic uint32_t is_closed;
 	uint32_t unused;
 	struct entry pool[VS_BOARD_POOLS];
@@ -42,7 +45,7 @@ struct board {
 
 static _Atomic(struct board *) board;
 static _Atomic(struct slot *) mine;
-static _Atomic uint32_t alone; /* the word of a process without a slot */
+static _Atomic uint32_t alone; /* the bell of a process without a slot */
 
 static uint64_t now_ms(void)
 {
@@ -52,46 +55,48 @@ static uint64_t now_ms(void)
 	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
-static long futex(_Atomic uint32_t *word, int op, uint32_t value, uint64_t ms)
+static void wake(_Atomic uint32_t *word, int n)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE, n, NULL, NULL, 0);
+}
+
+/* At most `ms` (0: no limit) while the word has this value. */
+static void doze(_Atomic uint32_t *word, uint32_t value, uint64_t ms)
 {
 	struct timespec t = {.tv_sec = (time_t)(ms / 1000),
 			     .tv_nsec = (long)(ms % 1000) * 1000000};
 
-	return syscall(SYS_futex, word, op, value, ms ? &t : NULL, NULL, 0);
+	if (syscall(SYS_futex, word, FUTEX_WAIT, value, ms ? &t : NULL, NULL,
+		    0) < 0 &&
+	    errno != EAGAIN && errno != EINTR && errno != ETIMEDOUT)
+		vs_cancel_free_sleep(5000000); /* a sandbox without futexes */
 }
 
-static _Atomic uint32_t *word(void)
+static _Atomic uint32_t *bell(void)
 {
 	struct slot *s = atomic_load(&mine);
 
-	return s ? &s->word : &alone;
+	return s ? &s->bell : &alone;
 }
 
-void vs_board_post(uint32_t bits)
+void vs_board_ring(void)
 {
-	_Atomic uint32_t *w = word();
+	_Atomic uint32_t *b = bell();
 	int saved = errno;
 
-	atomic_fetch_or(w, bits);
-	futex(w, FUTEX_WAKE, 1, 0);
+	atomic_fetch_add(b, 1);
+	wake(b, 1);
 	errno = saved;
 }
 
-uint32_t vs_board_take(void)
+uint32_t vs_board_rung(void)
 {
-	return atomic_exchange(word(), 0);
+	return atomic_load(bell());
 }
 
-uint32_t vs_board_look(void)
+void vs_board_sleep(uint32_t rung, uint64_t ms)
 {
-	return atomic_load(word());
-}
-
-void vs_board_sleep(uint64_t ms)
-{
-	if (futex(word(), FUTEX_WAIT, 0, ms) < 0 && errno != EAGAIN &&
-	    errno != EINTR && errno != ETIMEDOUT)
-		vs_cancel_free_sleep(50000000); /* a sandbox without futexes */
+	doze(bell(), rung, ms);
 }
 
 /* ---- slots ----------------------------------------------------------- */
@@ -126,26 +131,36 @@ static struct board *attach(void)
 		return NULL;
 	id = shmget(key, sizeof(struct board), IPC_CREAT | 0600);
 	if (id < 0 || shmctl(id, IPC_STAT, &about) != 0 ||
-	    about.shm_perm.uid != geteuid() || (about.shm_perm.mode & 0077))
+	    about.shm_perm.uid != geteuid() ||
+	    about.shm_perm.cuid != geteuid() || (about.shm_perm.mode & 0077))
 		return NULL;
 	p = shmat(id, NULL, 0);
 	return p == (void *)-1 ? NULL : p;
 }
 
-/* Also a slot of this very PID: of a program that called exec. */
 static bool claim(struct slot *s, uint32_t me)
 {
 	uint32_t owner = atomic_load(&s->pid);
 
 	if (owner != 0 && owner != me && !is_gone(owner))
 		return false;
-	if (!atomic_compare_exchange_strong(&s->pid, &owner, me))
+	if (!atomic_compare_exchange_strong(&s->pid, &owner, NOBODY_YET))
 		return false;
 	for (int i = 0; i < VS_BOARD_POOLS; i++)
 		atomic_store(&s->pool[i].device, 0);
-	atomic_store(&s->word, atomic_exchange(&alone, 0));
 	atomic_store(&s->is_closed, 0);
+	atomic_store(&s->pid, me);
 	return true;
+}
+
+/* Of a program that this process was before it called exec. */
+static void abandon(struct board *b, uint32_t me)
+{
+	for (int i = 0; i < N_SLOTS; i++) {
+		uint32_t owner = me;
+
+		atomic_compare_exchange_strong(&b->slot[i].pid, &owner, 0);
+	}
 }
 
 void vs_board_join(void)
@@ -155,21 +170,25 @@ void vs_board_join(void)
 
 	if (!b)
 		return;
+	abandon(b, me);
 	for (int i = 0; i < N_SLOTS; i++) {
 		if (claim(&b->slot[i], me)) {
 			atomic_store(&mine, &b->slot[i]);
 			atomic_store(&board, b);
+			/* whoever rang before was not heard */
+			vs_board_ring();
 			return;
 		}
 	}
 	shmdt(b);
 }
 
+/* A child that was made behind our back must not close its parent's. */
 void vs_board_leave(void)
 {
 	struct slot *s = atomic_load(&mine);
 
-	if (s)
+	if (s && atomic_load(&s->pid) == (uint32_t)getpid())
 		atomic_store(&s->is_closed, 1);
 }
 
@@ -177,7 +196,6 @@ void vs_board_forked(void)
 {
 	atomic_store(&mine, NULL);
 	atomic_store(&board, NULL);
-	atomic_store(&alone, 0);
 }
 
 /* ---- answers --------------------------------------------------------- */
@@ -215,16 +233,20 @@ void vs_board_answer(unsigned i, uint32_t number, uint64_t bytes)
 
 	if (!e)
 		return;
-	atomic_store(&e->given, bytes);
+	atomic_fetch_add(&e->given, bytes);
+	/* another ask may have come meanwhile: its time begins here */
+	atomic_store(&e->since, now_ms());
 	atomic_store(&e->answered, number);
-	futex(&e->answered, FUTEX_WAKE, N_SLOTS, 0);
+	wake(&e->answered, N_SLOTS);
 }
 
 /* ---- questions ------------------------------------------------------- */
 
 /* One ask that is under way. */
 struct ask {
+	struct slot *slot;
 	struct entry *entry;
+	uint64_t given; /* before */
 	uint32_t number, pid;
 };
 
@@ -238,63 +260,87 @@ static struct entry *find(struct slot *s, uint64_t device)
 {
 	uint32_t pid = atomic_load(&s->pid);
 
-	if (pid == 0 || s == atomic_load(&mine) || atomic_load(&s->is_closed))
+	if (pid == 0 || pid == NOBODY_YET || s == atomic_load(&mine) ||
+	    atomic_load(&s->is_closed))
 		return NULL;
 	for (int i = 0; i < VS_BOARD_POOLS; i++)
 		if (atomic_load(&s->pool[i].device) == device)
-			return is_gone(pid) ? NULL : &s->pool[i];
+			return &s->pool[i];
 	return NULL;
 }
 
-static bool ask(struct slot *s, uint64_t device, struct ask *ask_out)
+/* Clocks of processes may differ by a time namespace. */
+static bool is_deaf(struct entry *e)
+{
+	return atomic_load(&e->asked) != atomic_load(&e->answered) &&
+	       (int64_t)(now_ms() - atomic_load(&e->since)) >= DEAF_MS;
+}
+
+static bool ask(struct slot *s, uint64_t device, struct ask *a)
 {
 	struct entry *e = find(s, device);
-	uint64_t now = now_ms();
 
-	if (!e)
+	if (!e || is_deaf(e))
 		return false;
 	if (atomic_load(&e->asked) == atomic_load(&e->answered))
-		atomic_store(&e->since, now);
-	else if (now - atomic_load(&e->since) >= DEAF_MS)
-		return false;
-	ask_out->entry = e;
-	ask_out->pid = atomic_load(&s->pid);
-	ask_out->number = atomic_fetch_add(&e->asked, 1) + 1;
-	atomic_fetch_or(&s->word, VS_BOARD_ASKED);
-	futex(&s->word, FUTEX_WAKE, 1, 0);
+		atomic_store(&e->since, now_ms());
+	a->slot = s;
+	a->entry = e;
+	a->pid = atomic_load(&s->pid);
+	a->given = atomic_load(&e->given);
+	a->number = atomic_fetch_add(&e->asked, 1) + 1;
+	atomic_fetch_add(&s->bell, 1);
+	wake(&s->bell, 1);
 	return true;
+}
+
+/* Whether it will not answer, as it ends; nobody else shall ask it then. */
+static bool has_left(const struct ask *a, bool may_look)
+{
+	uint32_t owner = a->pid;
+
+	if (atomic_load(&a->slot->is_closed) ||
+	    atomic_load(&a->slot->pid) != a->pid)
+		return true;
+	return may_look && is_gone(a->pid) &&
+	       atomic_compare_exchange_strong(&a->slot->pid, &owner, 0);
 }
 
 static uint64_t wait_for(const struct ask *a, uint64_t until)
 {
+	bool is_first = true;
+
 	while (!is_answered(a)) {
 		uint32_t seen = atomic_load(&a->entry->answered);
 		uint64_t now = now_ms();
 
-		if (now >= until || is_gone(a->pid))
+		if (now >= until)
 			return 0;
-		if (!is_answered(a) &&
-		    futex(&a->entry->answered, FUTEX_WAIT, seen,
-			  until - now < GLANCE_MS ? until - now : GLANCE_MS) <
-			    0 &&
-		    errno == ENOSYS)
-			return 0;
+		if (has_left(a, !is_first))
+			return 1; /* what it had is the driver's again */
+		if (!is_answered(a))
+			doze(&a->entry->answered, seen,
+			     until - now < GLANCE_MS ? until - now : GLANCE_MS);
+		is_first = false;
 	}
-	return atomic_load(&a->entry->given);
+	return atomic_load(&a->entry->given) - a->given;
 }
 
-uint64_t vs_board_ask(uint64_t device, uint64_t ms)
+uint64_t vs_board_ask(uint64_t device, uint64_t ms, int *n_out)
 {
 	struct board *b = atomic_load(&board);
 	uint64_t until = now_ms() + ms, bytes = 0;
 	struct ask asks[N_SLOTS];
-	int n = 0;
+	int n = 0, saved = errno;
 
+	*n_out = 0;
 	if (!b || device == 0)
 		return 0;
 	for (int i = 0; i < N_SLOTS; i++)
 		n += ask(&b->slot[i], device, &asks[n]);
 	for (int i = 0; i < n; i++)
 		bytes += wait_for(&asks[i], until);
+	*n_out = n;
+	errno = saved;
 	return bytes;
 }

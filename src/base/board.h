@@ -3,19 +3,21 @@
  * board: where the processes of one user under the shim find each other, so
  * that one that is out of device memory can ask the others for what is idle.
  *
- * A System V segment of 66 KiB, named by user and PID namespace, readable by
- * that user alone; it has no file and no descriptor, nobody can truncate it,
- * and it stays for those who come later. Each process has a slot: the word that
- * its service thread sleeps on, and for each of its pools who asked and what
- * was answered. Slots of processes that are gone are taken over.
+ * A System V segment of 66 KiB, named by user and PID namespace, which that
+ * user alone can reach; it has no file and no descriptor, nobody can truncate
+ * it, and it stays for those who come later. Each process has a slot: the bell
+ * that its service thread sleeps on, and for each of its pools who asked and
+ * what was answered. What a process tells its own thread is not there, since a
+ * child made without fork's handlers has its parent's slot before it. Slots of
+ * processes that are gone are taken over.
  *
  * Where there is no segment (another IPC namespace, a sandbox, all slots in
  * use) the process is alone: nothing fails, nobody is asked.
  *
  * Everything is atomic; there are no locks, and nobody waits for a process that
- * is stopped or gone. What another process of the user scribbles here can make
- * idle memory go back or a request wait a second, no more. Nothing here calls
- * the driver.
+ * is gone, nor twice for one that is stopped. What another process of the user
+ * scribbles here can make idle memory go back, a thread wake or a request wait,
+ * no more. Nothing here calls the driver.
  */
 #ifndef VS_BASE_BOARD_H
 #define VS_BASE_BOARD_H
@@ -25,9 +27,6 @@
 
 #define VS_BOARD_POOLS 16 /* of a process that can be asked; others are not */
 
-/* In the word: another process asks; other bits are the thread's own. */
-#define VS_BOARD_ASKED ((uint32_t)1 << 31)
-
 /* Takes a slot; once, before the thread that sleeps is started. */
 void vs_board_join(void);
 /* The process ends: nobody shall wait for it. */
@@ -36,13 +35,12 @@ void vs_board_leave(void);
 void vs_board_forked(void);
 
 /*
- * The word: sets bits and wakes the thread (async-signal-safe); takes all bits;
- * reads them; sleeps until there is one, at most `ms` (0: no limit).
+ * The bell: rings it (async-signal-safe); how often it rang; sleeps, at most
+ * `ms` (0: no limit), unless it rang since. Other processes ring it, too.
  */
-void vs_board_post(uint32_t bits);
-uint32_t vs_board_take(void);
-uint32_t vs_board_look(void);
-void vs_board_sleep(uint64_t ms);
+void vs_board_ring(void);
+uint32_t vs_board_rung(void);
+void vs_board_sleep(uint32_t rung, uint64_t ms);
 
 /*
  * Pool `i` of this process is on a device that all processes name by this
@@ -51,13 +49,15 @@ void vs_board_sleep(uint64_t ms);
 void vs_board_show(unsigned i, uint64_t device);
 /* Whether pool `i` was asked and has not answered: *number_out names it. */
 bool vs_board_is_asked(unsigned i, uint32_t *number_out);
-/* So many bytes went back to the driver. */
+/* So many more bytes went back to the driver. */
 void vs_board_answer(unsigned i, uint32_t number, uint64_t bytes);
 
 /*
  * Asks all other processes with a pool on `device`, waits for their answers, at
- * most `ms` in all, and returns the bytes that they gave back. Any thread.
+ * most `ms` in all, and returns the bytes that went back to the driver since,
+ * also for others that asked; more than 0 if one of them ended. *n_out: how
+ * many were asked. Any thread.
  */
-uint64_t vs_board_ask(uint64_t device, uint64_t ms);
+uint64_t vs_board_ask(uint64_t device, uint64_t ms, int *n_out);
 
 #endif

@@ -7,6 +7,13 @@
 
 /* They may wait a second for what is pending there. */
 #define PATIENCE_MS 1500
+/*
+ * Who asked in vain so often in a row leaves others alone for so long (ns): a
+ * program that tries how much there is would make them give up all they have,
+ * time and again. Fewer times tell nothing: they may have freed it just now.
+ */
+#define VAIN_MANY 8
+#define VAIN_LASTS ((uint64_t)10000000)
 
 uint64_t vs_pool_id(int i)
 {
@@ -29,8 +36,21 @@ static bool may_have(struct vs_pool *pool, uint64_t bytes)
 
 uint64_t vs_others_ask(struct vs_pool *pool, uint64_t bytes)
 {
+	uint64_t given;
+	int n;
+
 	if (!vs_knobs.neighbours || !may_have(pool, bytes))
 		return 0;
+	if (atomic_load(&pool->n_vain) >= VAIN_MANY &&
+	    vs_vmm_clock() - atomic_load(&pool->vain_ask) < VAIN_LASTS)
+		return 0;
 	vs_stat_add(&pool->stats, asked, 1);
-	return vs_board_ask(pool->dev.id, PATIENCE_MS);
+	given = vs_board_ask(pool->dev.id, PATIENCE_MS, &n);
+	if (given > 0)
+		atomic_store(&pool->n_vain, 0);
+	else
+		atomic_fetch_add(&pool->n_vain, 1);
+	atomic_store(&pool->vain_ask, vs_vmm_clock());
+	/* they may have given it to another just before: try once more */
+	return given + (n > 0);
 }

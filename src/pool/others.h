@@ -13,8 +13,10 @@
 /*
  * Asks them, for a request of so many bytes that the driver had no memory for;
  * waits for their answers, a second and a half at most. Returns the bytes that
- * went back to the driver, which anyone may take first. 0 also where asking is
- * vain: a limit forbids the request, or no device could hold it. No lock.
+ * went back to the driver, which anyone may take first; 1 if there were none,
+ * but the request is worth one more try, as another process may just have been
+ * given some. 0 where nobody was asked, also since that is vain: it was too
+ * often, a limit forbids the request, or no device could hold it. No lock.
  */
 uint64_t vs_others_ask(struct vs_pool *pool, uint64_t bytes);
 

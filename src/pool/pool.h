@@ -101,8 +101,9 @@ uint64_t vs_pool_trim(void);
 /*
  * For other processes that are out of memory: what names the device of pool `i`
  * for all (0: nothing does, or knob NEIGHBOURS is 0); and gives the idle memory
- * of that pool back. If there is none but some is pending, waits for what was
- * freed until now, a second at most. Returns bytes released.
+ * of that pool back. If there is none but some is pending, waits for that, a
+ * second at most, and not again for what it waited for in vain. Returns bytes
+ * released.
  */
 uint64_t vs_pool_id(int i);
 uint64_t vs_pool_give_way(int i);

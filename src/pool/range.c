@@ -22,7 +22,8 @@
 #define NEED_PATIENCE (30000 * MS)
 /* Eight threads on 93 % of a device needed four waits, now and then. */
 enum { OVERTAKEN = 16 };
-enum { TIMES_ASKED = 3 };
+/* How long other processes are asked; the last answer may take longer. */
+#define ASKING_LASTS (3000 * MS)
 
 static enum vs_heap_kind kind_of(uint64_t span)
 {
@@ -387,18 +388,20 @@ static CUresult climb(struct vs_pool *pool, enum vs_heap_kind kind,
 	return r;
 }
 
-/* Others may have it first, and free more meanwhile. */
+/* Others may have it first, and it may come in pieces. */
 static CUresult ask_others(struct vs_pool *pool, enum vs_heap_kind kind,
 			   uint64_t span, struct vs_range **range_out)
 {
+	uint64_t until = vs_vmm_clock() + ASKING_LASTS, given;
 	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 
-	for (int i = 0; i < TIMES_ASKED && r == CUDA_ERROR_OUT_OF_MEMORY &&
-			vs_others_ask(pool, span) > 0;
-	     i++) {
-		if (grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r))
+	do {
+		given = vs_others_ask(pool, span);
+		if (given > 0 &&
+		    grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r))
 			vs_stat_add(&pool->stats, oom_neighbours, 1);
-	}
+	} while (given > 1 && r == CUDA_ERROR_OUT_OF_MEMORY &&
+		 vs_vmm_clock() < until);
 	return r;
 }
 

@@ -67,8 +67,11 @@ struct vs_pool {
 	uint64_t bare_bytes;	      /* freed, small objects too, since... */
 	uint64_t bare_tag;	      /* ... a marker last covered this tag */
 	uint64_t now;		      /* clock, ns, as of the last tick */
-	uint64_t small_bytes; /* live small objects, when last added up */
-	uint64_t need;	      /* bytes; see Note [Need] in pool/grow.h */
+	uint64_t small_bytes;	   /* live small objects, when last added up */
+	uint64_t need;		   /* bytes; see Note [Need] in pool/grow.h */
+	_Atomic uint64_t vain_ask; /* clock, ns; the last ... */
+	_Atomic unsigned n_vain;   /* ... of so many in a row; pool/others */
+	uint64_t vain; /* tag waited for in vain; pool/trim's, in one thread */
 	/* ranges only, asked for and given; written under lock, read anywhere
 	 */
 	_Atomic uint64_t live_bytes, live_spans, live_blocks;

@@ -29,8 +29,8 @@
 #define RELIEF_PATIENCE ((uint64_t)10000000000)
 /* The same once it was given some, and may yet ask for more than there is. */
 #define DUE_PATIENCE ((uint64_t)1000000000)
-/* How long another process's request waits for what is pending here. */
-enum { GIVE_WAY_MS = 1000 };
+/* Looks at what is pending here, for another process, a ms and more apart. */
+enum { GIVE_WAY_MS = 800 };
 /* How long the end of a context may wait for the work of other devices. */
 #define PEER_PATIENCE ((uint64_t)1000000000)
 
@@ -121,15 +121,38 @@ uint64_t vs_pool_relieve(bool is_due)
 {
 	uint64_t released = 0;
 	struct vs_pool *pool;
+	CUdevice device;
 
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
 		released += relieve_pool(pool, is_due);
-	for (int i = 0; released == 0 && (pool = vs_pool_by_index(i)); i++)
+	if (released == 0 && vs_real.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
+	    (pool = vs_pool_of(device)))
 		released = vs_others_ask(pool, 0);
 	return released;
 }
 
-/* The service thread sleeps between its looks, and the process may end. */
+/*
+ * Waits for what was freed until `tag`, until some of it came back. The service
+ * thread sleeps between its looks: the process may end, and must not wait.
+ */
+static uint64_t wait_to_release(struct vs_pool *pool, uint64_t tag)
+{
+	struct vs_fence *f = &pool->fence;
+	uint64_t released = 0;
+
+	for (int ms = 0;
+	     ms < GIVE_WAY_MS && released == 0 &&
+	     !vs_fence_is_complete(f, tag) && !atomic_load(&is_ending);
+	     ms++) {
+		vs_cancel_free_sleep(1000000);
+		if (vs_fence_poll(f)) {
+			collect(pool);
+			released = release(pool, UINT64_MAX, UINT64_MAX);
+		}
+	}
+	return released;
+}
+
 uint64_t vs_pool_give_way(int i)
 {
 	struct vs_pool *pool = vs_pool_by_index(i);
@@ -138,16 +161,12 @@ uint64_t vs_pool_give_way(int i)
 	if (!pool)
 		return 0;
 	released = trim_pool(pool);
-	tag = vs_mark_newest(pool);
-	for (int ms = 0; ms < GIVE_WAY_MS && released == 0 &&
-			 !vs_fence_is_complete(&pool->fence, tag) &&
-			 !atomic_load(&is_ending);
-	     ms++) {
-		vs_cancel_free_sleep(1000000);
-		if (vs_fence_poll(&pool->fence)) {
-			collect(pool);
-			released = release(pool, UINT64_MAX, UINT64_MAX);
-		}
+	/* once for the same: who tries how much there is asks often */
+	if (released == 0 && vs_fence_is_complete(&pool->fence, pool->vain)) {
+		tag = vs_mark_newest(pool);
+		released = wait_to_release(pool, tag);
+		if (released == 0)
+			pool->vain = tag;
 	}
 	vs_stat_add(&pool->stats, given, released);
 	return released;

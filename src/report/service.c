@@ -30,15 +30,23 @@
 /* Longest that the end of the process waits for a chunk being released. */
 #define EXIT_WAIT_MS 20
 
-/* Bits of the word that the thread sleeps on (base/board), besides its own. */
+/* Bits of `requests`: why its bell (base/board) was rung by this process. */
 enum { TRIM = 1, WAKE = 2, STOP = 4 };
 
 _Atomic bool vs_service_is_dozing;
 
 enum life { NOT_STARTED, RUNNING, FAILED };
 
+static _Atomic uint32_t requests;
 static _Atomic int life;
 static _Atomic bool is_busy; /* inside the pool */
+
+/* Async-signal-safe: two atomics and one futex call. */
+static void post(uint32_t request)
+{
+	atomic_fetch_or(&requests, request);
+	vs_board_ring();
+}
 
 static uint64_t period_ms(void)
 {
@@ -77,34 +85,40 @@ static uint64_t fingerprint(bool *is_pending_out)
 	return sum;
 }
 
-/* Other processes ask for what is idle here. */
-static void answer(void)
+/* Other processes ask for what is idle here; whether one did. */
+static bool answer(void)
 {
+	bool is_any = false;
 	int n = vs_pool_count();
 
 	for (int i = 0; i < n; i++) {
 		uint32_t number;
 
 		vs_board_show((unsigned)i, vs_pool_id(i));
-		if (vs_board_is_asked((unsigned)i, &number))
-			vs_board_answer((unsigned)i, number,
-					vs_pool_give_way(i));
+		if (!vs_board_is_asked((unsigned)i, &number))
+			continue;
+		vs_board_answer((unsigned)i, number, vs_pool_give_way(i));
+		is_any = true;
 	}
+	return is_any;
 }
 
-/* One round of work. */
-static void serve(uint32_t request)
+/* One round of work; whether there was a reason for it. */
+static bool serve(uint32_t request)
 {
+	bool is_asked = false;
+
 	atomic_store(&is_busy, true);
 	/* the end of the process sets STOP first, then looks at is_busy */
-	if (!(vs_board_look() & STOP)) {
+	if (!(atomic_load(&requests) & STOP)) {
 		if (request & TRIM)
 			vs_pool_trim();
-		answer();
+		is_asked = answer();
 		vs_pool_tick();
 		vs_trace_flush();
 	}
 	atomic_store(&is_busy, false);
+	return request || is_asked;
 }
 
 /*
@@ -143,17 +157,17 @@ static void *run(void *unused)
 	pthread_setname_np(pthread_self(), "vmmshim");
 	vs_vmm_relax(&saved);
 	for (;;) {
-		uint32_t request = vs_board_take();
+		uint32_t rung = vs_board_rung();
+		uint32_t request = atomic_exchange(&requests, 0);
 
 		if (request & STOP) {
 			/* seen by whoever asks later, too */
-			vs_board_post(STOP);
+			atomic_fetch_or(&requests, STOP);
 			return unused;
 		}
-		if (request)
+		if (serve(request))
 			quiet_ms = 0;
-		serve(request);
-		vs_board_sleep(sleep_ms(&quiet_ms));
+		vs_board_sleep(rung, sleep_ms(&quiet_ms));
 	}
 }
 
@@ -164,7 +178,7 @@ static void *run(void *unused)
 static void at_exit(void)
 {
 	vs_board_leave();
-	vs_board_post(STOP);
+	post(STOP);
 	vs_pool_ending(true);
 	for (int i = 0; i < EXIT_WAIT_MS && atomic_load(&is_busy); i++)
 		vs_cancel_free_sleep(1000000);
@@ -223,11 +237,11 @@ void vs_service_post_trim(void)
 {
 	switch (atomic_load(&life)) {
 	case RUNNING:
-		vs_board_post(TRIM);
+		post(TRIM);
 		break;
 	case FAILED:
 		/* the next vs_service_wake does it */
-		vs_board_post(TRIM);
+		atomic_fetch_or(&requests, TRIM);
 		atomic_store(&vs_service_is_dozing, true);
 		break;
 	default:
@@ -240,8 +254,8 @@ void vs_service_wake_up(void)
 	if (!atomic_exchange(&vs_service_is_dozing, false))
 		return;
 	if (atomic_load(&life) == RUNNING)
-		vs_board_post(WAKE);
-	else if (vs_board_take() & TRIM)
+		post(WAKE);
+	else if (atomic_exchange(&requests, 0) & TRIM)
 		vs_pool_trim();
 }
 
@@ -249,6 +263,7 @@ void vs_service_forked(void)
 {
 	/* a child from before the first cuInit may yet start its own */
 	atomic_store(&life, NOT_STARTED);
+	atomic_store(&requests, 0);
 	vs_board_forked();
 	atomic_store(&vs_service_is_dozing, false);
 	atomic_store(&is_busy, false);

@@ -1154,21 +1154,32 @@ def idle_memory_goes_to_a_neighbour():
         one.do("alloc", 900 * MiB)
 
 
-def on_one_device(file, **settings):
+def on_one_device(file, *more, lag_us=300000, **settings):
     """Two processes that ask each other, of 1 GiB if it is simulated."""
     both = []
     for name in ("one", "two"):
-        variables = ["VMMSHIM_DECAY_MS=600000",
-                     f"VMMSHIM_NEIGHBOURS={settings.get(name, 1)}"]
+        variables = ["VMMSHIM_DECAY_MS=600000", "VMMSHIM_STATS_AT_EXIT=1",
+                     "VMMSHIM_STATS_FORMAT=json",
+                     f"VMMSHIM_STATS_FILE={file.name}.{name}",
+                     f"VMMSHIM_NEIGHBOURS={settings.get(name, 1)}", *more]
         if not REAL:
             variables += [f"SIM_SHARED={file.name}", "SIM_MEMORY=1G",
-                          "SIM_LAG_US=300000"]
+                          f"SIM_LAG_US={lag_us}"]
         both.append(Puppet(*variables))
     # all but 4 GiB of a real one: to make and clear 100 GiB takes seconds
     ballast = int(both[0].do("info").split()[0]) - 4096 * MiB
     if ballast > 0:
         both[0].do("alloc", ballast)
     return both
+
+
+def counted(puppet, file, name, what):
+    """A counter of a puppet, which ends."""
+    puppet.end()
+    with open(f"{file.name}.{name}", encoding="ascii") as lines:
+        found = re.search(rf'"{what}": *([0-9]+)', lines.read())
+    os.unlink(f"{file.name}.{name}")
+    return int(found.group(1)) if found else 0
 
 
 def most_of_it(puppet):
@@ -1194,7 +1205,16 @@ def a_neighbour_is_given_what_is_idle():
             p = two.do("alloc", size)
             expect(one.say("alloc", size), "CUDA_ERROR_OUT_OF_MEMORY")
             two.do("free", p)
-        # one that was stopped holds another up for a second or two, once
+        true(counted(two, file, "two", "oom_neighbours") >= 3, "by whom?")
+        true(counted(one, file, "one", "given") >= 2 * size, "gave nothing")
+
+
+@test
+def a_stopped_neighbour_is_not_waited_for_each_time():
+    """It holds another up for some seconds, and answers when it can."""
+    with tempfile.NamedTemporaryFile() as file:
+        one, two = on_one_device(file)
+        size = most_of_it(one)
         one.do("free", one.do("alloc", size))
         os.kill(one.pid, signal.SIGSTOP)
         began = time.monotonic()
@@ -1206,6 +1226,51 @@ def a_neighbour_is_given_what_is_idle():
         while two.say("alloc", size)[:2] != "ok":
             true(time.monotonic() < end, "deaf for ever")
             time.sleep(0.05)
+
+
+@test
+def what_comes_back_in_pieces_is_waited_for():
+    """Freed one after the other, under work that ends as slowly."""
+    with tempfile.NamedTemporaryFile() as file:
+        one, two = on_one_device(file)
+        size = most_of_it(one)
+        blocks = [one.do("alloc", size // 8) for _ in range(8)]
+        for p in blocks:
+            one.do("busy", p, MiB)
+            one.do("free", p)
+            time.sleep(0.03)
+        two.do("alloc", size)
+
+
+@test
+def who_tries_how_much_there_is_waits_once():
+    """Beside a neighbour whose work does not end."""
+    if REAL:
+        raise Skipped("needs the simulator")
+    with tempfile.NamedTemporaryFile() as file:
+        one, two = on_one_device(file, lag_us=20000000)
+        size = most_of_it(one)
+        p = one.do("alloc", size)
+        one.do("busy", p, MiB)
+        one.do("free", p)
+        began = time.monotonic()
+        for i in range(20):
+            expect(two.say("alloc", size - i * MiB),
+                   "CUDA_ERROR_OUT_OF_MEMORY")
+        true(time.monotonic() - began < 4 * SLOW, "waits each time")
+        for puppet in one, two:
+            puppet.process.kill()
+
+
+@test
+def other_allocators_are_given_what_is_idle():
+    """cuMemAllocAsync of one process, cuMemAlloc of another."""
+    with tempfile.NamedTemporaryFile() as file:
+        one, two = on_one_device(file)
+        size = most_of_it(one)
+        one.do("free", one.do("alloc", size))
+        two.do("async", size)
+        true(counted(one, file, "one", "given") >= size, "by whom?")
 
 
 @test

@@ -293,6 +293,14 @@ static void work(CUdeviceptr p, size_t size)
 		printf("ok\n");
 }
 
+static void alloc_async(size_t size)
+{
+	CUdeviceptr p;
+
+	if (is_fine(cuMemAllocAsync(&p, size, 0)))
+		printf("ok %llx\n", p);
+}
+
 static void peers(void)
 {
 	if (is_fine(cuCtxSetCurrent(contexts[1])) &&
@@ -365,6 +373,8 @@ static void obey(char *line)
 		close_in_capture(p);
 	else if (strcmp(verb, "busy") == 0)
 		work(p, size);
+	else if (strcmp(verb, "async") == 0)
+		alloc_async(strtoull(text, NULL, 0));
 	else if (strcmp(verb, "peers") == 0)
 		peers();
 	else

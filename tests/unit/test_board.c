@@ -17,10 +17,16 @@
 
 #include <cmocka.h>
 
-enum role { ANSWERS, ANSWERS_LATE, IS_DEAF, LEAVES, DIES_WHEN_ASKED };
+enum role {
+	ANSWERS,
+	ANSWERS_LATE,
+	ANSWERS_ONCE,
+	IS_DEAF,
+	LEAVES,
+	DIES_WHEN_ASKED
+};
 
 #define GIVEN 1000
-#define STOP ((uint32_t)1)
 
 static uint64_t device(unsigned i)
 {
@@ -38,6 +44,7 @@ static uint64_t now_ms(void)
 /* What a service thread does, in small. */
 static void live(enum role role, uint64_t shown, int ready)
 {
+	uint64_t gives = GIVEN;
 	uint32_t number;
 
 	vs_board_forked();
@@ -49,17 +56,21 @@ static void live(enum role role, uint64_t shown, int ready)
 	if (write(ready, "", 1) != 1)
 		_exit(1);
 	for (;;) {
-		vs_board_sleep(0);
-		vs_board_take();
-		if (!vs_board_is_asked(3, &number))
+		uint32_t rung = vs_board_rung();
+
+		if (!vs_board_is_asked(3, &number)) {
+			vs_board_sleep(rung, 0);
 			continue;
+		}
 		if (role == DIES_WHEN_ASKED)
 			_exit(0);
 		if (role == IS_DEAF)
-			continue;
+			pause();
 		if (role == ANSWERS_LATE)
-			usleep(100000);
-		vs_board_answer(3, number, GIVEN);
+			usleep(600000);
+		vs_board_answer(3, number, gives);
+		if (role == ANSWERS_ONCE)
+			gives = 0;
 	}
 }
 
@@ -94,19 +105,31 @@ static int join(void **state)
 	return 0;
 }
 
+static int n_asked;
+
+static uint64_t ask(uint64_t named, uint64_t ms)
+{
+	return vs_board_ask(named, ms, &n_asked);
+}
+
 static void test_all_on_the_device_are_asked(void **state)
 {
 	pid_t a = neighbour(ANSWERS, 10), b = neighbour(ANSWERS, 10);
 	pid_t other = neighbour(ANSWERS, 20);
 
 	(void)state;
-	assert_int_equal(vs_board_ask(device(10), 5000), 2 * GIVEN);
-	assert_int_equal(vs_board_ask(device(10), 5000), 2 * GIVEN);
+	assert_int_equal(ask(device(10), 5000), 2 * GIVEN);
+	assert_int_equal(n_asked, 2);
+	assert_int_equal(ask(device(10), 5000), 2 * GIVEN);
+	/* a byte for each one that has gone, once */
 	end(a);
-	assert_int_equal(vs_board_ask(device(10), 5000), GIVEN);
+	assert_int_equal(ask(device(10), 5000), GIVEN + 1);
+	assert_int_equal(ask(device(10), 5000), GIVEN);
 	end(b);
-	assert_int_equal(vs_board_ask(device(10), 5000), 0);
-	assert_int_equal(vs_board_ask(0, 5000), 0);
+	assert_int_equal(ask(device(10), 5000), 1);
+	assert_int_equal(ask(device(10), 5000), 0);
+	assert_int_equal(n_asked, 0);
+	assert_int_equal(ask(0, 5000), 0);
 	end(other);
 }
 
@@ -116,7 +139,7 @@ static void test_own_pools_are_not_asked(void **state)
 
 	(void)state;
 	vs_board_show(0, device(30));
-	assert_int_equal(vs_board_ask(device(30), 5000), 0);
+	assert_int_equal(ask(device(30), 5000), 0);
 	assert_false(vs_board_is_asked(0, &number));
 	vs_board_show(0, 0);
 }
@@ -126,23 +149,85 @@ static void test_an_answer_is_waited_for(void **state)
 	pid_t pid = neighbour(ANSWERS_LATE, 40);
 
 	(void)state;
-	assert_int_equal(vs_board_ask(device(40), 1), 0);
-	assert_int_equal(vs_board_ask(device(40), 5000), GIVEN);
+	assert_int_equal(ask(device(40), 1), 0);
+	assert_true(ask(device(40), 5000) > 0);
 	end(pid);
 }
 
-/* One who does not answer costs a second once, not each time. */
+/* In a child: after `delay_ms`; what it was given, to the exit status. */
+static pid_t ask_beside(uint64_t named, unsigned delay_ms)
+{
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid > 0)
+		return pid;
+	vs_board_forked();
+	vs_board_join();
+	usleep(delay_ms * 1000);
+	_exit(ask(named, 10000) > 0 ? 0 : 1);
+}
+
+static void expect_served(pid_t pid)
+{
+	int status;
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+/* While one ask follows the other somebody slow is not taken for deaf. */
+static void test_the_slow_are_not_deaf(void **state)
+{
+	pid_t pid = neighbour(ANSWERS_LATE, 45), beside[6];
+
+	(void)state;
+	for (unsigned i = 0; i < 6; i++)
+		beside[i] = ask_beside(device(45), i * 700);
+	usleep(3900000);
+	assert_int_equal(ask(device(45), 5000) % GIVEN, 0);
+	assert_int_equal(n_asked, 1);
+	for (unsigned i = 0; i < 6; i++)
+		expect_served(beside[i]);
+	end(pid);
+}
+
+/* What was given for one ask is seen by another that came before it was. */
+static void test_what_is_given_once_is_seen_by_two(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		pid_t pid = neighbour(ANSWERS_ONCE, 48), beside;
+
+		kill(pid, SIGSTOP);
+		beside = ask_beside(device(48), 0);
+		usleep(50000);
+		if (fork() == 0) {
+			usleep(50000);
+			kill(pid, SIGCONT);
+			_exit(0);
+		}
+		assert_int_equal(ask(device(48), 5000), GIVEN);
+		expect_served(beside);
+		wait(NULL);
+		end(pid);
+	}
+}
+
+/* One who does not answer costs some seconds once, not each time. */
 static void test_the_deaf_are_waited_for_once(void **state)
 {
 	pid_t pid = neighbour(IS_DEAF, 50);
 	uint64_t began = now_ms();
 
 	(void)state;
-	assert_int_equal(vs_board_ask(device(50), 1100), 0);
-	assert_in_range(now_ms() - began, 1100, 4000);
+	assert_int_equal(ask(device(50), 2600), 0);
+	assert_in_range(now_ms() - began, 2600, 6000);
 	began = now_ms();
-	for (int i = 0; i < 100; i++)
-		assert_int_equal(vs_board_ask(device(50), 1100), 0);
+	for (int i = 0; i < 100; i++) {
+		assert_int_equal(ask(device(50), 2600), 0);
+		assert_int_equal(n_asked, 0);
+	}
 	assert_in_range(now_ms() - began, 0, 1000);
 	end(pid);
 }
@@ -153,12 +238,14 @@ static void test_who_leaves_or_dies_is_not_waited_for(void **state)
 	uint64_t began = now_ms();
 
 	(void)state;
+	assert_int_equal(ask(device(60), 20000), GIVEN);
 	end(dying);
-	assert_int_equal(vs_board_ask(device(60), 20000), 0);
+	ask(device(60), 20000);
 	/* a zombie can still be signalled: so its parent reaps it */
 	signal(SIGCHLD, SIG_IGN);
 	neighbour(DIES_WHEN_ASKED, 70);
-	assert_int_equal(vs_board_ask(device(70), 20000), 0);
+	/* what it had is free now */
+	assert_true(ask(device(70), 20000) > 0);
 	signal(SIGCHLD, SIG_DFL);
 	assert_in_range(now_ms() - began, 0, 10000);
 	end(gone);
@@ -171,24 +258,66 @@ static void test_slots_are_taken_over(void **state)
 	for (int i = 0; i < 300; i++) {
 		pid_t pid = neighbour(ANSWERS, 80);
 
-		assert_int_equal(vs_board_ask(device(80), 5000), GIVEN);
+		assert_int_equal(ask(device(80), 5000), GIVEN);
 		end(pid);
 	}
 }
 
-/* Bits that were set before the slot was there are not lost. */
-static void test_the_word_goes_along(void **state)
+/* A child made without fork's handlers is not its parent. */
+static void test_such_a_child_closes_nothing(void **state)
 {
+	uint64_t own = device(90);
+	pid_t pid, other;
+	int status;
+
+	(void)state;
+	vs_board_show(0, own);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		vs_board_leave();
+		_exit(0);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	/* still there to be asked, though nobody answers */
+	other = fork();
+	if (other == 0) {
+		vs_board_forked();
+		vs_board_join();
+		ask(own, 1);
+		_exit(n_asked);
+	}
+	assert_int_equal(waitpid(other, &status, 0), other);
+	assert_int_equal(WEXITSTATUS(status), 1);
+	vs_board_show(0, 0);
+}
+
+/* Whoever calls exec, or joins again, is there once. */
+static void test_a_process_has_one_slot(void **state)
+{
+	pid_t pid = neighbour(ANSWERS, 95), two = neighbour(ANSWERS, 95);
+
 	(void)state;
 	vs_board_forked();
-	vs_board_post(STOP);
-	assert_int_equal(vs_board_look(), STOP);
+	vs_board_join(); /* behind both */
+	vs_board_show(0, device(99));
+	end(pid); /* a slot before it is free now */
+	vs_board_forked();
 	vs_board_join();
-	assert_int_equal(vs_board_look(), STOP);
-	vs_board_sleep(0); /* there is one: returns */
-	assert_int_equal(vs_board_take(), STOP);
-	assert_int_equal(vs_board_look(), 0);
-	vs_board_sleep(1);
+	ask(device(99), 5000);
+	assert_int_equal(n_asked, 0);
+	end(two);
+}
+
+static void test_the_bell(void **state)
+{
+	uint32_t rung = vs_board_rung();
+
+	(void)state;
+	vs_board_sleep(rung, 1);
+	vs_board_ring();
+	assert_int_equal(vs_board_rung(), rung + 1);
+	vs_board_sleep(rung, 0); /* rang since: returns */
 }
 
 int main(void)
@@ -198,10 +327,14 @@ int main(void)
 		T(all_on_the_device_are_asked),
 		T(own_pools_are_not_asked),
 		T(an_answer_is_waited_for),
+		T(the_slow_are_not_deaf),
+		T(what_is_given_once_is_seen_by_two),
 		T(the_deaf_are_waited_for_once),
 		T(who_leaves_or_dies_is_not_waited_for),
 		T(slots_are_taken_over),
-		T(the_word_goes_along),
+		T(such_a_child_closes_nothing),
+		T(a_process_has_one_slot),
+		T(the_bell),
 #undef T
 	};
 

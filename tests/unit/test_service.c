@@ -454,7 +454,7 @@ static void writes_the_trace(void **unused)
 static uint64_t ask_as_another(uint64_t device)
 {
 	uint64_t given = 0;
-	int pipe_fds[2];
+	int pipe_fds[2], n;
 	pid_t pid;
 
 	CHECK(pipe(pipe_fds) == 0);
@@ -463,7 +463,7 @@ static uint64_t ask_as_another(uint64_t device)
 	if (pid == 0) {
 		vs_board_forked();
 		vs_board_join();
-		given = vs_board_ask(device, 5000);
+		given = vs_board_ask(device, 5000, &n);
 		_exit(write(pipe_fds[1], &given, sizeof(given)) < 0);
 	}
 	CHECK(read(pipe_fds[0], &given, sizeof(given)) == sizeof(given));
