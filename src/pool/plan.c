@@ -32,7 +32,14 @@ enum {
 	TIGHT_TIMES = 4,
 	TIGHT_PIECES = 12, /* more for one request cost more than they save */
 };
-/* See Note [Huge]. */
+/*
+ * Fewer handles are mapped faster (H200, medians of nine processes: 64 GiB in
+ * handles of 64, 32, 16 and 8 take 1.87, 1.88, 2.02 and 2.44 ms, cuMemAlloc
+ * 1.75), but a chunk of which any part is live is neither released nor mapped
+ * elsewhere: with a third of a huge block in each, other allocators of the
+ * program found no memory (victim_pressure on an H200), and programs of few
+ * huge blocks held up to 18 % more.
+ */
 #define HUGE_CHUNK ((uint64_t)8 << 30)
 /* Smaller ones at the end of a block would be too many. */
 #define SMALLEST_END ((uint64_t)8 << 20)
@@ -175,24 +182,6 @@ static bool is_nearly_all(struct vs_pool *pool, uint64_t bytes)
 	return bytes >= pool->need / 8 * 7;
 }
 
-/*
- * Note [Huge]: the driver maps one handle faster than several of the same bytes
- * together (H200, medians of nine processes: 64 GiB in handles of 64, 32, 16
- * and 8 take 1.87, 1.88, 2.02 and 2.44 ms, cuMemAlloc 1.75), but a chunk of
- * which any part is live is neither released nor mapped elsewhere. Programs of
- * few blocks of 8 to 60 GiB held up to 18 % more with a first one of 32 GiB
- * chunks, up to 9 % with 16. So they are larger than 8 only in a block of two
- * fifths of the device or more, of which two fit (programs of blocks of up to
- * 90 GiB then hold up to 15 % more); and not at its front, where smaller blocks
- * lie that come after it.
- */
-static bool is_huge(struct vs_pool *pool, uint64_t bytes)
-{
-	return !pool->is_contiguous && !pool->chunk_size &&
-	       bytes >= pool->dev.total / 5 * 2 && bytes > 3 * HUGE_CHUNK &&
-	       is_nearly_all(pool, bytes);
-}
-
 /* The largest chunk for a request of so many bytes. */
 static uint64_t largest_for(struct vs_pool *pool, uint64_t bytes,
 			    uint64_t usual)
@@ -203,8 +192,6 @@ static uint64_t largest_for(struct vs_pool *pool, uint64_t bytes,
 		return UINT64_MAX;
 	if (pool->chunk_size)
 		return usual;
-	if (is_huge(pool, bytes))
-		return round_up((bytes - HUGE_CHUNK) / 2, VS_GRANULE);
 	if (is_nearly_all(pool, bytes))
 		return HUGE_CHUNK;
 	if (pool->tight && most < bytes / TIGHT_PIECES)
@@ -257,10 +244,6 @@ bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 
 	bytes = round_up(bytes, VS_GRANULE);
 	most = largest_for(pool, bytes, usual);
-	if (is_huge(pool, bytes))
-		return add_new(pool, plan, HUGE_CHUNK) &&
-		       add_new(pool, plan, most) &&
-		       add_new(pool, plan, bytes - HUGE_CHUNK - most);
 	n = bytes / most + (bytes % most > 0);
 	size = round_up((bytes + n - 1) / n, VS_GRANULE);
 	if (size < usual)
