@@ -195,9 +195,9 @@ static void retire(struct vs_pool *pool)
 
 /*
  * A process that is not under the shim may need what is idle here, and cannot
- * ask for it (vs_pool_give_way). So when
- * the device is almost full, and others have a good part of it, idle memory
- * does not wait for its age. A program that fills a device alone keeps it.
+ * ask for it (vs_pool_give_way). So when the device is almost full, and others
+ * have a good part of it, idle memory does not wait for its age. A program that
+ * fills a device alone keeps it.
  */
 static bool is_pressed(struct vs_pool *pool)
 {
