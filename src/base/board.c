@@ -142,7 +142,7 @@ static bool claim(struct slot *s, uint32_t me)
 {
 	uint32_t owner = atomic_load(&s->pid);
 
-	if (owner != 0 && owner != me && !is_gone(owner))
+	if (owner != 0 && !is_gone(owner))
 		return false;
 	if (!atomic_compare_exchange_strong(&s->pid, &owner, NOBODY_YET))
 		return false;
