@@ -7,6 +7,7 @@ to leave off or lie at any point. Prints TAP. Arguments: names of tests.
 With VS_DRIVER=real the tests that need no simulator, on a GPU.
 """
 import array
+import contextlib
 import os
 import re
 import select
@@ -1154,16 +1155,25 @@ def idle_memory_goes_to_a_neighbour():
         one.do("alloc", 900 * MiB)
 
 
-def on_one_device(file, *more, lag_us=300000, **settings):
-    """Two processes that ask each other, of 1 GiB if it is simulated."""
+@contextlib.contextmanager
+def on_one_device(lag_us=300000, **settings):
+    """
+    Two processes that ask each other, of 1 GiB if it is simulated, and the
+    folder where they leave their statistics.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        yield *two_in(folder, lag_us, settings), folder
+
+
+def two_in(folder, lag_us, settings):
     both = []
     for name in ("one", "two"):
         variables = ["VMMSHIM_DECAY_MS=600000", "VMMSHIM_STATS_AT_EXIT=1",
                      "VMMSHIM_STATS_FORMAT=json",
-                     f"VMMSHIM_STATS_FILE={file.name}.{name}",
-                     f"VMMSHIM_NEIGHBOURS={settings.get(name, 1)}", *more]
+                     f"VMMSHIM_STATS_FILE={folder}/{name}",
+                     f"VMMSHIM_NEIGHBOURS={settings.get(name, 1)}"]
         if not REAL:
-            variables += [f"SIM_SHARED={file.name}", "SIM_MEMORY=1G",
+            variables += [f"SIM_SHARED={folder}/device", "SIM_MEMORY=1G",
                           f"SIM_LAG_US={lag_us}"]
         both.append(Puppet(*variables))
     # all but 4 GiB of a real one: to make and clear 100 GiB takes seconds
@@ -1173,12 +1183,11 @@ def on_one_device(file, *more, lag_us=300000, **settings):
     return both
 
 
-def counted(puppet, file, name, what):
+def counted(puppet, folder, name, what):
     """A counter of a puppet, which ends."""
     puppet.end()
-    with open(f"{file.name}.{name}", encoding="ascii") as lines:
+    with open(f"{folder}/{name}", encoding="ascii") as lines:
         found = re.search(rf'"{what}": *([0-9]+)', lines.read())
-    os.unlink(f"{file.name}.{name}")
     return int(found.group(1)) if found else 0
 
 
@@ -1194,8 +1203,7 @@ def a_neighbour_is_given_what_is_idle():
     Another that asks for it in one piece gets it, as from the driver, and then
     the first one gets it back.
     """
-    with tempfile.NamedTemporaryFile() as file:
-        one, two = on_one_device(file)
+    with on_one_device() as (one, two, folder):
         size = most_of_it(one)
         for _ in range(3):
             p = one.do("alloc", size)
@@ -1205,15 +1213,14 @@ def a_neighbour_is_given_what_is_idle():
             p = two.do("alloc", size)
             expect(one.say("alloc", size), "CUDA_ERROR_OUT_OF_MEMORY")
             two.do("free", p)
-        true(counted(two, file, "two", "oom_neighbours") >= 3, "by whom?")
-        true(counted(one, file, "one", "given") >= 2 * size, "gave nothing")
+        true(counted(two, folder, "two", "oom_neighbours") >= 3, "by whom?")
+        true(counted(one, folder, "one", "given") >= 2 * size, "gave nothing")
 
 
 @test
 def a_stopped_neighbour_is_not_waited_for_each_time():
     """It holds another up for some seconds, and answers when it can."""
-    with tempfile.NamedTemporaryFile() as file:
-        one, two = on_one_device(file)
+    with on_one_device() as (one, two, _):
         size = most_of_it(one)
         one.do("free", one.do("alloc", size))
         os.kill(one.pid, signal.SIGSTOP)
@@ -1231,8 +1238,7 @@ def a_stopped_neighbour_is_not_waited_for_each_time():
 @test
 def what_comes_back_in_pieces_is_waited_for():
     """Freed one after the other, under work that ends as slowly."""
-    with tempfile.NamedTemporaryFile() as file:
-        one, two = on_one_device(file)
+    with on_one_device() as (one, two, _):
         size = most_of_it(one)
         blocks = [one.do("alloc", size // 8) for _ in range(8)]
         for p in blocks:
@@ -1247,8 +1253,7 @@ def who_tries_how_much_there_is_waits_once():
     """Beside a neighbour whose work does not end."""
     if REAL:
         raise Skipped("needs the simulator")
-    with tempfile.NamedTemporaryFile() as file:
-        one, two = on_one_device(file, lag_us=20000000)
+    with on_one_device(lag_us=20000000) as (one, two, _):
         size = most_of_it(one)
         p = one.do("alloc", size)
         one.do("busy", p, MiB)
@@ -1259,26 +1264,24 @@ def who_tries_how_much_there_is_waits_once():
                    "CUDA_ERROR_OUT_OF_MEMORY")
         true(time.monotonic() - began < 4 * SLOW, "waits each time")
         for puppet in one, two:
-            puppet.process.kill()
+            puppet.kill()
 
 
 @test
 def other_allocators_are_given_what_is_idle():
     """cuMemAllocAsync of one process, cuMemAlloc of another."""
-    with tempfile.NamedTemporaryFile() as file:
-        one, two = on_one_device(file)
+    with on_one_device() as (one, two, folder):
         size = most_of_it(one)
         one.do("free", one.do("alloc", size))
         two.do("async", size)
-        true(counted(one, file, "one", "given") >= size, "by whom?")
+        true(counted(one, folder, "one", "given") >= size, "by whom?")
 
 
 @test
 def who_does_not_ask_is_not_given():
     """With knob NEIGHBOURS 0 on either side nothing goes back early."""
     for off in ("one", "two"):
-        with tempfile.NamedTemporaryFile() as file:
-            one, two = on_one_device(file, **{off: 0})
+        with on_one_device(**{off: 0}) as (one, two, _):
             size = most_of_it(one)
             one.do("free", one.do("alloc", size))
             expect(two.say("alloc", size), "CUDA_ERROR_OUT_OF_MEMORY")

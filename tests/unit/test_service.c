@@ -473,14 +473,20 @@ static uint64_t ask_as_another(uint64_t device)
 	return given;
 }
 
-static void be_asked(void *unused)
+/* So many pools, each of which has something to give. */
+static void start_with(int n_pools)
 {
-	(void)unused;
-	atomic_store(&fake_n_pools, 2);
+	atomic_store(&fake_n_pools, n_pools);
 	atomic_store(&fake_id, (uint64_t)getpid() << 16);
 	atomic_store(&fake_given, 4242);
 	start();
 	CHECK(reaches(&fake_n_ticks, 1));
+}
+
+static void be_asked(void *unused)
+{
+	(void)unused;
+	start_with(2);
 	CHECK(ask_as_another(fake_id + 1) == 4242);
 	CHECK(ask_as_another(fake_id + 2) == 0);
 	/* also while it sleeps without a timer */
@@ -494,11 +500,7 @@ static void be_asked(void *unused)
 static void not_be_asked(void *unused)
 {
 	(void)unused;
-	atomic_store(&fake_n_pools, 1);
-	atomic_store(&fake_id, (uint64_t)getpid() << 16);
-	atomic_store(&fake_given, 4242);
-	start();
-	CHECK(reaches(&fake_n_ticks, 1));
+	start_with(1);
 	CHECK(ask_as_another(fake_id) == 0);
 }
 
