@@ -160,7 +160,7 @@ static CUresult fake_create(CUmemGenericAllocationHandle *out, size_t size,
 		broken("cuMemCreate of a size that is not granular");
 	if (fails(&fake.fail_create))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (fake.held + size > fake.memory) {
+	if (fake.held + fake.others + size > fake.memory) {
 		fake.refused++;
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	}

@@ -27,7 +27,7 @@ struct fake {
 	double cost_us;	   /* of all memory calls so far */
 	/* books */
 	uint64_t held, held_high;
-	unsigned long refused; /* creates beyond `memory` */
+	unsigned long refused; /* creates beyond what others leave */
 	unsigned long creates, releases, maps, unmaps, accesses;
 	unsigned long records, queries, natives, handles, mappings;
 	unsigned long barriers; /* see fake_allow_barriers() */
