@@ -161,6 +161,7 @@ void vs_chunk_born(struct vs_pool *pool, struct vs_chunk *c)
 {
 	pool->chunks.held += c->size;
 	pool->chunks.count++;
+	pool->chunks.n_whole += c->is_whole;
 	vs_stat_add(&pool->stats, chunks_created, 1);
 	show(pool);
 }
@@ -197,6 +198,7 @@ void vs_chunk_died(struct vs_pool *pool, struct vs_chunk *c)
 	leave_size(pool, c);
 	pool->chunks.held -= c->size;
 	pool->chunks.count--;
+	pool->chunks.n_whole -= c->is_whole;
 	vs_stat_add(&pool->stats, chunks_released, 1);
 	show(pool);
 	vs_meta_free(c, sizeof(*c));
@@ -261,6 +263,18 @@ struct vs_chunk *vs_chunk_free_from(struct vs_pool *pool, uint64_t size)
 struct vs_chunk *vs_chunk_free_next(struct vs_chunk *c)
 {
 	return RB_NEXT(vs_chunk_size_tree, NULL, c);
+}
+
+struct vs_chunk *vs_chunk_free_whole(struct vs_pool *pool)
+{
+	struct vs_chunk *c = NULL;
+
+	if (pool->chunks.n_whole > 0)
+		c = vs_chunk_free_last(pool);
+	/* few: they are the largest of all */
+	while (c && c->is_whole && !vs_chunk_is_quiet(pool, c))
+		c = vs_chunk_free_prev(c);
+	return c && c->is_whole ? c : NULL;
 }
 
 struct vs_chunk *vs_chunk_free_last(struct vs_pool *pool)

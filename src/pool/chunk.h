@@ -8,6 +8,12 @@
  * address: then it may be mapped elsewhere, or released. One that is used in
  * part may lend the idle bytes at its start or end to a block that begins or
  * ends in it.
+ *
+ * Note [Whole]: one handle is mapped faster than several of the same bytes, and
+ * nothing of it goes back while any part is live. So the few that are larger
+ * than all others are handed out as a whole, where they lie, or not at all:
+ * they are never moved, and released when something else needs memory. (The end
+ * of the last granule stays unused.) pool/plan makes them and says when.
  */
 #ifndef VS_POOL_CHUNK_H
 #define VS_POOL_CHUNK_H
@@ -42,6 +48,7 @@ struct vs_chunk {
 	bool is_stale;
 	bool is_by_size; /* in that tree */
 	bool has_dead;	 /* `dead` is not 0; here for the cache line */
+	bool is_whole;	 /* constant, see Note [Whole] */
 
 	TAILQ_ENTRY(vs_chunk) link; /* in idle or cached */
 	RB_ENTRY(vs_chunk) by_size;
@@ -79,6 +86,7 @@ struct vs_chunks {
 	uint64_t idle_bytes;   /* of both lists, each chunk once */
 	uint64_t cached_bytes; /* of `cached` */
 	uint64_t count;
+	unsigned n_whole; /* of those */
 	uint64_t serial, touches, regions; /* the last ones given */
 };
 
@@ -109,6 +117,8 @@ void vs_chunk_died(struct vs_pool *pool, struct vs_chunk *c);
 /* Idle or cached: the smallest of at least `size` bytes; next larger. Lock. */
 struct vs_chunk *vs_chunk_free_from(struct vs_pool *pool, uint64_t size);
 struct vs_chunk *vs_chunk_free_next(struct vs_chunk *c);
+/* One of those that serves as a whole alone, and is quiet; or NULL. Lock. */
+struct vs_chunk *vs_chunk_free_whole(struct vs_pool *pool);
 /* The largest, the next smaller. */
 struct vs_chunk *vs_chunk_free_last(struct vs_pool *pool);
 struct vs_chunk *vs_chunk_free_prev(struct vs_chunk *c);

@@ -183,9 +183,12 @@ static struct vs_chunk *next_above(struct vs_pool *pool, uint64_t above)
 	return c;
 }
 
-/* Releases chunks that are too large for the request (vs_plan_excess). */
+/*
+ * Releases chunks that are too large for the request (vs_plan_excess), or that
+ * it could not have (Note [Whole] in pool/chunk).
+ */
 static void release_large(struct vs_pool *pool, enum vs_heap_kind kind,
-			  uint64_t span)
+			  uint64_t span, enum vs_grow_how how)
 {
 	for (;;) {
 		uint64_t excess, above;
@@ -193,8 +196,11 @@ static void release_large(struct vs_pool *pool, enum vs_heap_kind kind,
 
 		pthread_mutex_lock(&pool->lock);
 		excess = vs_plan_excess(pool, kind, span, &above);
-		if (excess > 0 && above != UINT64_MAX)
-			c = detach(pool, next_above(pool, above));
+		if (excess > 0 || how == VS_GROW_ALL)
+			c = vs_chunk_free_whole(pool);
+		if (!c && excess > 0 && above != UINT64_MAX)
+			c = next_above(pool, above);
+		c = detach(pool, c);
 		pthread_mutex_unlock(&pool->lock);
 		if (!c || !let_go(pool, c))
 			return;
@@ -209,7 +215,7 @@ CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 
 	vs_dead_retire(pool);
 	if (how != VS_GROW_WITHIN)
-		release_large(pool, kind, span);
+		release_large(pool, kind, span, how);
 	if (how == VS_GROW_MOVE || how == VS_GROW_BEYOND)
 		r = grow(pool, kind, span, VS_GROW_WITHIN, range_out);
 	if (r == CUDA_ERROR_NOT_FOUND)

@@ -109,6 +109,18 @@ static struct vs_range *find_fit(struct vs_heap *h, uint64_t span)
 	return bin < VS_RANGE_BINS ? RB_MIN(vs_size_tree, &h->idle[bin]) : NULL;
 }
 
+/* The next larger one (or at a higher address), or NULL. */
+static struct vs_range *larger(struct vs_heap *h, struct vs_range *r)
+{
+	unsigned bin = bin_of(r->span);
+	struct vs_range *next = RB_NEXT(vs_size_tree, NULL, r);
+
+	if (next)
+		return next;
+	bin = bin + 1 < VS_RANGE_BINS ? filled_from(h, bin + 1) : VS_RANGE_BINS;
+	return bin < VS_RANGE_BINS ? RB_MIN(vs_size_tree, &h->idle[bin]) : NULL;
+}
+
 bool vs_heap_stock(struct vs_pool *pool, unsigned n)
 {
 	while (pool->stock.n < n) {
@@ -318,20 +330,40 @@ static struct vs_range *take_part(struct vs_pool *pool, struct vs_heap *h,
 	return r;
 }
 
+/*
+ * Where in an idle range a smaller one is to lie: what is left at the edge of a
+ * chunk can be used with another chunk.
+ */
+static CUdeviceptr place_in(const struct vs_pool *pool,
+			    const struct vs_range *r, uint64_t span)
+{
+	if (r->span > span && vs_views_begin(pool, r->base) &&
+	    !vs_views_end(pool, r->base + r->span))
+		return r->base + r->span - span;
+	return r->base;
+}
+
+/* The next fit that breaks no chunk of Note [Whole] in pool/chunk, or NULL. */
+static __attribute__((noinline)) struct vs_range *
+skip_whole(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r,
+	   uint64_t span)
+{
+	while (r && vs_views_break(pool, place_in(pool, r, span), span))
+		r = larger(h, r);
+	return r;
+}
+
 struct vs_range *vs_heap_take(struct vs_pool *pool, struct vs_heap *h,
 			      uint64_t span)
 {
 	struct vs_range *r = find_fit(h, span);
-	CUdeviceptr base;
 
+	if (__builtin_expect(pool->chunks.n_whole > 0, 0))
+		r = skip_whole(pool, h, r, span);
 	if (!r)
 		return NULL;
-	base = r->base;
-	/* what is left at the edge of a chunk can be used with another chunk */
-	if (r->span > span && vs_views_begin(pool, base) &&
-	    !vs_views_end(pool, base + r->span))
-		base += r->span - span;
-	return take_part(pool, h, r, base, span, VS_RANGE_LIVE);
+	return take_part(pool, h, r, place_in(pool, r, span), span,
+			 VS_RANGE_LIVE);
 }
 
 struct vs_range *vs_heap_take_at(struct vs_pool *pool, struct vs_heap *h,

@@ -33,12 +33,10 @@ enum {
 	TIGHT_PIECES = 12, /* more for one request cost more than they save */
 };
 /*
- * Fewer handles are mapped faster (H200, medians of nine processes: 64 GiB in
- * handles of 64, 32, 16 and 8 take 1.87, 1.88, 2.02 and 2.44 ms, cuMemAlloc
- * 1.75), but a chunk of which any part is live is neither released nor mapped
- * elsewhere: with a third of a huge block in each, other allocators of the
- * program found no memory (victim_pressure on an H200), and programs of few
- * huge blocks held up to 18 % more.
+ * A chunk of which any part is live is neither released nor mapped elsewhere:
+ * with larger ones other allocators of the program found no memory
+ * (victim_pressure on an H200), and programs of few huge blocks held up to 18 %
+ * more. What is larger is handed out whole (Note [Whole] in pool/chunk).
  */
 #define HUGE_CHUNK ((uint64_t)8 << 30)
 /* Smaller ones at the end of a block would be too many. */
@@ -158,12 +156,14 @@ struct vs_step *vs_plan_step(struct vs_plan *plan, struct vs_chunk *c)
 }
 
 /* A chunk yet to be created. */
-static bool add_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t size)
+static bool add_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t size,
+		    bool is_whole)
 {
 	struct vs_chunk *c = vs_chunk_make(pool, size);
 
 	if (!c)
 		return false;
+	c->is_whole = is_whole;
 	if (!vs_plan_step(plan, c)) {
 		vs_meta_free(c, sizeof(*c));
 		return false;
@@ -180,6 +180,27 @@ static bool add_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t size)
 static bool is_nearly_all(struct vs_pool *pool, uint64_t bytes)
 {
 	return bytes >= pool->need / 8 * 7;
+}
+
+/*
+ * Fewer handles are mapped faster (H200, medians of nine processes: 64 GiB in
+ * handles of 64, 32, 16 and 8 take 1.87, 1.88, 2.02 and 2.44 ms, cuMemAlloc
+ * 1.75). A program has few such blocks; of smaller ones, of which it may have
+ * several, each in its time, one could not have the memory of another without
+ * the driver.
+ */
+static bool is_huge(struct vs_pool *pool, uint64_t bytes)
+{
+	return !pool->is_contiguous && !pool->chunk_size && !pool->tight &&
+	       bytes >= pool->dev.total / 5 * 2 && bytes > 3 * HUGE_CHUNK &&
+	       is_nearly_all(pool, bytes);
+}
+
+/* One to use as a whole, behind one for the smaller blocks that may follow. */
+static bool add_huge(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes)
+{
+	return add_new(pool, plan, HUGE_CHUNK, false) &&
+	       add_new(pool, plan, bytes - HUGE_CHUNK, true);
 }
 
 /* The largest chunk for a request of so many bytes. */
@@ -243,6 +264,8 @@ bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 	uint64_t usual = usual_size(pool, plan->kind), most, n, size, end;
 
 	bytes = round_up(bytes, VS_GRANULE);
+	if (is_huge(pool, bytes))
+		return add_huge(pool, plan, bytes);
 	most = largest_for(pool, bytes, usual);
 	n = bytes / most + (bytes % most > 0);
 	size = round_up((bytes + n - 1) / n, VS_GRANULE);
@@ -252,11 +275,11 @@ bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 					: size_for(pool, size, usual);
 	end = end_piece(pool, plan, bytes, size, usual);
 	for (; n > 1; n--) {
-		if (!add_new(pool, plan, size))
+		if (!add_new(pool, plan, size, false))
 			return false;
 	}
-	return add_new(pool, plan, size - end) &&
-	       (end == 0 || add_new(pool, plan, end));
+	return add_new(pool, plan, size - end, false) &&
+	       (end == 0 || add_new(pool, plan, end, false));
 }
 
 /* Chunks left over from a growth that failed, if they are not too large. */
@@ -269,6 +292,8 @@ static bool add_cached(struct vs_pool *pool, struct vs_plan *plan)
 	     c && plan->filled < plan->left; c = next) {
 		next = TAILQ_NEXT(c, link);
 		if (c->size > most && c->size > plan->left - plan->filled)
+			continue;
+		if (c->is_whole)
 			continue;
 		if (!TAILQ_EMPTY(&c->views) ||
 		    (pool->is_contiguous && c->size < plan->left))
@@ -291,7 +316,8 @@ static struct vs_range *find_base(struct vs_pool *pool, struct vs_heap *h,
 	r = vs_heap_below(h, span);
 	for (int i = 0; r && i < BASES_TRIED; i++) {
 		if (r->next && r->next->state == VS_RANGE_HOLE &&
-		    r->next->span >= span)
+		    r->next->span >= span &&
+		    !vs_views_break(pool, r->base, r->span))
 			return r;
 		r = vs_heap_smaller(h, r);
 	}

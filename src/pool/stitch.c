@@ -16,7 +16,7 @@ static uint64_t cap_of(struct vs_pool *pool, struct vs_plan *plan,
 static bool may_use(struct vs_pool *pool, struct vs_plan *plan,
 		    struct vs_chunk *c, uint64_t cap)
 {
-	return c->size <= cap && c->plan != plan->number &&
+	return c->size <= cap && !c->is_whole && c->plan != plan->number &&
 	       !vs_view_is_in(c, plan->region) && vs_view_may_add(pool, c);
 }
 

@@ -50,6 +50,16 @@ bool vs_views_end(const struct vs_pool *pool, CUdeviceptr p)
 	return p % VS_GRANULE == 0 && end_of(vs_view_at(pool, p - 1)) == p;
 }
 
+bool vs_views_break(const struct vs_pool *pool, CUdeviceptr base, uint64_t span)
+{
+	struct vs_view *first = vs_view_at(pool, base);
+	struct vs_view *last = vs_view_at(pool, base + span - 1);
+
+	return (first->chunk->is_whole && first->at < base) ||
+	       (last->chunk->is_whole &&
+		end_of(last) - (base + span) >= VS_GRANULE);
+}
+
 /* The part of [base, base + span) from `p` on that lies in one view. */
 static uint64_t part(const struct vs_view *v, CUdeviceptr p, CUdeviceptr end)
 {

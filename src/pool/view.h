@@ -51,6 +51,10 @@ bool vs_views_join(const struct vs_pool *pool, CUdeviceptr p);
 bool vs_views_begin(const struct vs_pool *pool, CUdeviceptr p);
 bool vs_views_end(const struct vs_pool *pool, CUdeviceptr p);
 
+/* Whether these bytes are a part of a chunk of Note [Whole] in pool/chunk. */
+bool vs_views_break(const struct vs_pool *pool, CUdeviceptr base,
+		    uint64_t span);
+
 /* Structs that vs_views_use takes from the stock for these bytes at most. */
 unsigned vs_views_cuts(const struct vs_pool *pool, CUdeviceptr base,
 		       uint64_t span);

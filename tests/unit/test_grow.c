@@ -364,6 +364,96 @@ static void test_a_large_request_finds_memory_scattered(void **state)
 	assert_int_equal(vs_pool_of(0)->tight, 64);
 }
 
+/* A block is of few chunks only where a program can have few such blocks. */
+static void test_a_first_huge_block_is_of_two_chunks(void **state)
+{
+	static const struct {
+		uint64_t size;
+		unsigned n_chunks;
+	} row[] = {
+		{8 * GiB, 1},  {10 * GiB, 2},  {50 * GiB, 7},
+		{64 * GiB, 2}, {100 * GiB, 2},
+	};
+
+	for (size_t i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
+		unsigned long before;
+
+		fresh(state);
+		take(4096);
+		before = fake.creates;
+		take(row[i].size);
+		assert_int_equal(fake.creates - before, row[i].n_chunks);
+	}
+}
+
+static void test_a_huge_block_is_used_again(void **state)
+{
+	unsigned long before;
+
+	(void)state;
+	give(take(100 * GiB));
+	before = fake.creates;
+	for (int i = 0; i < 4; i++)
+		give(take(100 * GiB - i * 64 * KiB));
+	assert_int_equal(fake.creates, before);
+	take(100 * GiB - 64 * KiB);
+	/* not what is left of its last granule */
+	take(64 * KiB);
+	take(2 * MiB);
+	assert_int_equal(vs_pool_of(0)->chunks.n_whole, 1);
+	assert_int_equal(fake.natives, 0);
+}
+
+/* Its front serves what is smaller; what does not fit in there, new chunks. */
+static void test_a_huge_chunk_is_not_broken(void **state)
+{
+	CUdeviceptr p[8];
+
+	(void)state;
+	give(take(100 * GiB));
+	for (int i = 0; i < 8; i++)
+		p[i] = take(GiB);
+	assert_int_equal(stats()->reserved, 100 * GiB);
+	take(20 * GiB);
+	assert_in_range(stats()->reserved, 28 * GiB, 29 * GiB);
+	for (int i = 0; i < 8; i++)
+		give(p[i]);
+	vs_pool_trim();
+	assert_in_range(stats()->reserved, 20 * GiB, 21 * GiB);
+}
+
+/* The driver has no more, though the program needed as much before. */
+static void test_a_huge_chunk_gives_way_on_a_full_device(void **state)
+{
+	(void)state;
+	give(take(100 * GiB));
+	give(take(60 * GiB));
+	fake.others = fake.memory - stats()->reserved;
+	for (int i = 0; i < 50; i++)
+		take(GiB);
+	assert_int_equal(fake.natives, 0);
+	assert_int_equal(vs_pool_of(0)->chunks.n_whole, 0);
+}
+
+/* What was made of a huge block that could not be made whole is no loss. */
+static void test_half_a_huge_block_is_no_loss(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	fake.others = 60 * GiB;
+	assert_int_equal(vs_pool_alloc(100 * GiB, &p),
+			 CUDA_ERROR_OUT_OF_MEMORY);
+	fake.fail_map = 2;
+	assert_int_not_equal(vs_pool_alloc(70 * GiB, &p), CUDA_SUCCESS);
+	assert_int_equal(vs_pool_of(0)->chunks.n_whole, 1);
+	fake.fail_create = 1;
+	take(70 * GiB);
+	assert_int_equal(vs_pool_of(0)->chunks.n_whole, 1);
+	take(5 * GiB);
+	assert_in_range(stats()->reserved, 75 * GiB, 79 * GiB);
+}
+
 /* What is live in a part of a block that was huge keeps little of the rest. */
 static void test_little_of_a_huge_block_stays(void **state)
 {
@@ -478,6 +568,11 @@ int main(void)
 		T(a_late_look_ends_no_window),
 		T(slabs_fill_their_chunks),
 		T(life_at_the_edge_of_the_device),
+		T(a_first_huge_block_is_of_two_chunks),
+		T(a_huge_block_is_used_again),
+		T(a_huge_chunk_is_not_broken),
+		T(a_huge_chunk_gives_way_on_a_full_device),
+		T(half_a_huge_block_is_no_loss),
 		T(little_of_a_huge_block_stays),
 		T(a_huge_block_keeps_its_chunks_on_a_full_device),
 		T(a_vain_request_makes_no_small_chunks),
