@@ -275,7 +275,7 @@ static void read_options(int argc, char **argv)
 		{"--devices", &options.devices, 1, MAX_DEVICES},
 		{"--streams", &options.streams, 1, MAX_STREAMS},
 		{"--live", &options.live, 1, MAX_LIVE / 2},
-		{"--max-bits", &options.max_bits, 1, 34},
+		{"--max-bits", &options.max_bits, 1, 36},
 	};
 
 	for (int i = 1; i < argc; i++) {
