@@ -177,12 +177,14 @@ static bool is_affordable(struct vs_pool *pool, uint64_t lost)
 	return pool->guard.lost + lost <= all / 4;
 }
 
-/* Maps a block of its own; NULL if that fails. Grow. */
-static struct vs_guard_block *make(struct vs_pool *pool, size_t size)
+/* Maps a block of its own. Grow. */
+static CUresult make(struct vs_pool *pool, size_t size,
+		     struct vs_guard_block **out)
 {
 	uint64_t span = (size + VS_GRANULE - 1) / VS_GRANULE * VS_GRANULE;
 	struct vs_guard_block *b = NULL;
 	struct vs_chunk *c = NULL;
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 	CUdeviceptr at = 0;
 
 	if (is_affordable(pool, span - size))
@@ -191,32 +193,36 @@ static struct vs_guard_block *make(struct vs_pool *pool, size_t size)
 	if (at && (c = vs_chunk_make(pool, span)))
 		b = new_block(pool);
 	pthread_mutex_unlock(&pool->lock);
-	if (!b || create(pool, c) != CUDA_SUCCESS) {
+	if (b)
+		r = create(pool, c);
+	if (r != CUDA_SUCCESS) {
 		vs_meta_free(c, sizeof(*c));
 		if (b) {
 			pthread_mutex_lock(&pool->lock);
 			TAILQ_INSERT_HEAD(&pool->guard.spare, &b->range, link);
 			pthread_mutex_unlock(&pool->lock);
 		}
-		return NULL;
+		return r;
 	}
 	b->view.at = at;
 	pthread_mutex_lock(&pool->lock);
 	enter(pool, b, c, size);
 	pthread_mutex_unlock(&pool->lock);
-	b->is_mapped = vs_vmm_map(at, span, c->handle) == CUDA_SUCCESS;
-	if (b->is_mapped &&
-	    vs_vmm_allow(at, span, pool->dev.device,
-			 atomic_load(&pool->peers)) == CUDA_SUCCESS)
-		return b;
-	if (!destroy(pool, b)) {
+	r = vs_vmm_map(at, span, c->handle);
+	b->is_mapped = r == CUDA_SUCCESS;
+	if (r == CUDA_SUCCESS)
+		r = vs_vmm_allow(at, span, pool->dev.device,
+				 atomic_load(&pool->peers));
+	if (r == CUDA_SUCCESS)
+		*out = b;
+	else if (!destroy(pool, b)) {
 		b->range.tag = 0; /* again, when somebody comes by */
 		pthread_mutex_lock(&pool->lock);
 		pool->pending_bytes += b->range.span;
 		TAILQ_INSERT_HEAD(&pool->guard.pending, &b->range, link);
 		pthread_mutex_unlock(&pool->lock);
 	}
-	return NULL;
+	return r;
 }
 
 /* --- the bytes behind a block --------------------------------------------- */
@@ -274,16 +280,18 @@ CUresult vs_guard_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 {
 	uint64_t began = vs_vmm_clock();
 	struct vs_guard_block *b;
+	CUresult r;
 
 	vs_guard_collect(pool);
 	pthread_mutex_lock(&pool->grow);
-	b = make(pool, size);
+	r = make(pool, size, &b);
 	pthread_mutex_unlock(&pool->grow);
 	vs_stat_add(&pool->stats, vmm_ns, vs_vmm_clock() - began);
-	if (!b) {
+	/* else it is the driver's to word: the process may be ending */
+	if (r == CUDA_ERROR_OUT_OF_MEMORY)
 		warn_once(size);
+	if (r != CUDA_SUCCESS)
 		return VS_PASS;
-	}
 	mark(b, ctx, size);
 	pthread_mutex_lock(&pool->lock);
 	b->range.state = VS_RANGE_LIVE;

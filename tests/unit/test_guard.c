@@ -4,6 +4,10 @@
  * what it costs, and that the program gets its memory when guarding fails.
  */
 #include "fake_test.h"
+
+#include <string.h>
+
+#include "child.h"
 #include "pool/fence.h"
 #include "pool/share.h"
 
@@ -254,6 +258,30 @@ static void test_what_fails_is_undone(void **state)
 	}
 }
 
+static void take_refused(void *is_for_want)
+{
+	vs_log_level = VS_LOG_WARN;
+	if (is_for_want)
+		vs_knobs.memory_limit.value = 64 * MiB;
+	else
+		fake.fail_map = 1;
+	for (int i = 0; i < 40; i++)
+		take(2 * MiB + i);
+}
+
+/* Any other failure is not for want of memory: the process may be ending. */
+static void test_only_want_of_memory_is_told(void **state)
+{
+	static struct child c;
+
+	(void)state;
+	child_run(&c, NULL, take_refused, NULL);
+	assert_child_ok(&c);
+	assert_null(strstr(c.err, "GUARD"));
+	child_run(&c, NULL, take_refused, &c);
+	assert_non_null(strstr(c.err, "GUARD"));
+}
+
 static void test_unmap_refused_is_tried_again(void **state)
 {
 	CUdeviceptr p = take(3 * MiB);
@@ -322,6 +350,8 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
 	const struct CMUnitTest tests[] = {
+		/* the first: it is told once in a process */
+		T(only_want_of_memory_is_told),
 		T(lies_against_unmapped_memory),
 		T(answers_are_those_of_any_allocation),
 		T(free_waits_and_unmaps),
