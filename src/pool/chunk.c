@@ -69,6 +69,7 @@ static void enter(struct vs_pool *pool, struct vs_chunk *c,
 	c->place = place;
 	c->idle_since = pool->now;
 	cs->idle_bytes += c->size;
+	cs->whole_bytes += c->is_whole ? c->size : 0;
 	if (place == VS_CHUNK_IDLE) {
 		TAILQ_INSERT_TAIL(&cs->idle, c, link);
 	} else {
@@ -85,6 +86,7 @@ static void leave(struct vs_pool *pool, struct vs_chunk *c)
 	if (c->place == VS_CHUNK_NOWHERE)
 		return;
 	cs->idle_bytes -= c->size;
+	cs->whole_bytes -= c->is_whole ? c->size : 0;
 	if (c->place == VS_CHUNK_IDLE) {
 		TAILQ_REMOVE(&cs->idle, c, link);
 	} else {
@@ -161,7 +163,6 @@ void vs_chunk_born(struct vs_pool *pool, struct vs_chunk *c)
 {
 	pool->chunks.held += c->size;
 	pool->chunks.count++;
-	pool->chunks.n_whole += c->is_whole;
 	vs_stat_add(&pool->stats, chunks_created, 1);
 	show(pool);
 }
@@ -198,7 +199,6 @@ void vs_chunk_died(struct vs_pool *pool, struct vs_chunk *c)
 	leave_size(pool, c);
 	pool->chunks.held -= c->size;
 	pool->chunks.count--;
-	pool->chunks.n_whole -= c->is_whole;
 	vs_stat_add(&pool->stats, chunks_released, 1);
 	show(pool);
 	vs_meta_free(c, sizeof(*c));
@@ -269,7 +269,7 @@ struct vs_chunk *vs_chunk_free_whole(struct vs_pool *pool)
 {
 	struct vs_chunk *c = NULL;
 
-	if (pool->chunks.n_whole > 0)
+	if (pool->chunks.whole_bytes > 0)
 		c = vs_chunk_free_last(pool);
 	/* few: they are the largest of all */
 	while (c && c->is_whole && !vs_chunk_is_quiet(pool, c))

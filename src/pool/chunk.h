@@ -12,8 +12,11 @@
  * Note [Whole]: one handle is mapped faster than several of the same bytes, and
  * nothing of it goes back while any part is live. So the few that are larger
  * than all others are handed out as a whole, where they lie, or not at all:
- * they are never moved, and released when something else needs memory. (The end
- * of the last granule stays unused.) pool/plan makes them and says when.
+ * they are never moved, and released when something else needs memory that is
+ * not there without them. From then on the program gets no more of them: one
+ * that goes on like that would wait for the driver again and again. pool/plan
+ * makes them and says when. A block that may have one is a whole number of
+ * granules, so that nothing is left of it.
  */
 #ifndef VS_POOL_CHUNK_H
 #define VS_POOL_CHUNK_H
@@ -27,6 +30,9 @@
 #include "pool/view.h"
 
 struct vs_pool;
+
+/* Blocks of more bytes may have a chunk of Note [Whole]. */
+#define VS_WHOLE_LEAST ((uint64_t)24 << 30)
 
 /* Where a chunk is listed. */
 enum vs_chunk_place {
@@ -85,8 +91,8 @@ struct vs_chunks {
 	uint64_t held;	       /* bytes of all chunks */
 	uint64_t idle_bytes;   /* of both lists, each chunk once */
 	uint64_t cached_bytes; /* of `cached` */
+	uint64_t whole_bytes;  /* of both lists, Note [Whole] */
 	uint64_t count;
-	unsigned n_whole; /* of those */
 	uint64_t serial, touches, regions; /* the last ones given */
 };
 
@@ -117,7 +123,7 @@ void vs_chunk_died(struct vs_pool *pool, struct vs_chunk *c);
 /* Idle or cached: the smallest of at least `size` bytes; next larger. Lock. */
 struct vs_chunk *vs_chunk_free_from(struct vs_pool *pool, uint64_t size);
 struct vs_chunk *vs_chunk_free_next(struct vs_chunk *c);
-/* One of those that serves as a whole alone, and is quiet; or NULL. Lock. */
+/* One of Note [Whole] that is idle and quiet, or NULL. Lock. */
 struct vs_chunk *vs_chunk_free_whole(struct vs_pool *pool);
 /* The largest, the next smaller. */
 struct vs_chunk *vs_chunk_free_last(struct vs_pool *pool);

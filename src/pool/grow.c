@@ -178,26 +178,39 @@ static struct vs_chunk *next_above(struct vs_pool *pool, uint64_t above)
 {
 	struct vs_chunk *c = vs_chunk_free_from(pool, above + 1);
 
-	while (c && !vs_chunk_is_quiet(pool, c))
+	while (c && (c->is_whole || !vs_chunk_is_quiet(pool, c)))
 		c = vs_chunk_free_next(c);
 	return c;
 }
 
+/* One of Note [Whole] in pool/chunk that stands in the way, or NULL. Lock. */
+static struct vs_chunk *next_whole(struct vs_pool *pool, uint64_t span,
+				   uint64_t excess, enum vs_grow_how how)
+{
+	uint64_t others = pool->chunks.idle_bytes - pool->chunks.whole_bytes;
+	struct vs_chunk *c = NULL;
+
+	if ((how == VS_GROW_BEYOND && excess > 0) ||
+	    (how == VS_GROW_ALL && others < span))
+		c = vs_chunk_free_whole(pool);
+	pool->is_varied |= c != NULL;
+	return c;
+}
+
 /*
- * Releases chunks that are too large for the request (vs_plan_excess), or that
- * it could not have (Note [Whole] in pool/chunk).
+ * Releases chunks that the request is not to have: they are too large for it
+ * (vs_plan_excess), or it would break them.
  */
 static void release_large(struct vs_pool *pool, enum vs_heap_kind kind,
 			  uint64_t span, enum vs_grow_how how)
 {
 	for (;;) {
 		uint64_t excess, above;
-		struct vs_chunk *c = NULL;
+		struct vs_chunk *c;
 
 		pthread_mutex_lock(&pool->lock);
 		excess = vs_plan_excess(pool, kind, span, &above);
-		if (excess > 0 || how == VS_GROW_ALL)
-			c = vs_chunk_free_whole(pool);
+		c = next_whole(pool, span, excess, how);
 		if (!c && excess > 0 && above != UINT64_MAX)
 			c = next_above(pool, above);
 		c = detach(pool, c);

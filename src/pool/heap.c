@@ -343,27 +343,39 @@ static CUdeviceptr place_in(const struct vs_pool *pool,
 	return r->base;
 }
 
-/* The next fit that breaks no chunk of Note [Whole] in pool/chunk, or NULL. */
+/*
+ * The next fit that breaks no chunk of Note [Whole] in pool/chunk, or NULL; and
+ * where in it.
+ */
 static __attribute__((noinline)) struct vs_range *
 skip_whole(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r,
-	   uint64_t span)
+	   uint64_t span, CUdeviceptr *base_out)
 {
-	while (r && vs_views_break(pool, place_in(pool, r, span), span))
-		r = larger(h, r);
-	return r;
+	for (; r; r = larger(h, r)) {
+		CUdeviceptr place[] = {place_in(pool, r, span), r->base,
+				       r->base + r->span - span};
+
+		for (int i = 0; i < 3; i++) {
+			*base_out = place[i];
+			if (!vs_views_break(pool, place[i], span))
+				return r;
+		}
+	}
+	return NULL;
 }
 
 struct vs_range *vs_heap_take(struct vs_pool *pool, struct vs_heap *h,
 			      uint64_t span)
 {
 	struct vs_range *r = find_fit(h, span);
+	CUdeviceptr base;
 
-	if (__builtin_expect(pool->chunks.n_whole > 0, 0))
-		r = skip_whole(pool, h, r, span);
 	if (!r)
 		return NULL;
-	return take_part(pool, h, r, place_in(pool, r, span), span,
-			 VS_RANGE_LIVE);
+	base = place_in(pool, r, span);
+	if (__builtin_expect(pool->chunks.whole_bytes > 0, 0))
+		r = skip_whole(pool, h, r, span, &base);
+	return r ? take_part(pool, h, r, base, span, VS_RANGE_LIVE) : NULL;
 }
 
 struct vs_range *vs_heap_take_at(struct vs_pool *pool, struct vs_heap *h,

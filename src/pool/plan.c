@@ -177,7 +177,7 @@ static bool add_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t size,
  * chunks, or a program of few such blocks, each time of other sizes, wastes a
  * third.
  */
-static bool is_nearly_all(struct vs_pool *pool, uint64_t bytes)
+static bool is_nearly_all(const struct vs_pool *pool, uint64_t bytes)
 {
 	return bytes >= pool->need / 8 * 7;
 }
@@ -187,12 +187,16 @@ static bool is_nearly_all(struct vs_pool *pool, uint64_t bytes)
  * handles of 64, 32, 16 and 8 take 1.87, 1.88, 2.02 and 2.44 ms, cuMemAlloc
  * 1.75). A program has few such blocks; of smaller ones, of which it may have
  * several, each in its time, one could not have the memory of another without
- * the driver.
+ * the driver. Nor is a chunk of Note [Whole] (pool/chunk) for those who want
+ * much memory kept (knob RELEASE_THRESHOLD), or to be used again at once (knob
+ * REUSE=ordered): it could not be released then.
  */
-static bool is_huge(struct vs_pool *pool, uint64_t bytes)
+static bool is_huge(const struct vs_pool *pool, uint64_t bytes)
 {
 	return !pool->is_contiguous && !pool->chunk_size && !pool->tight &&
-	       bytes >= pool->dev.total / 5 * 2 && bytes > 3 * HUGE_CHUNK &&
+	       !pool->is_varied && !pool->fence.is_ordered &&
+	       pool->release_threshold <= HUGE_CHUNK &&
+	       bytes >= pool->dev.total / 5 * 2 && bytes > VS_WHOLE_LEAST &&
 	       is_nearly_all(pool, bytes);
 }
 
@@ -203,9 +207,9 @@ static bool add_huge(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes)
 	       add_new(pool, plan, bytes - HUGE_CHUNK, true);
 }
 
-/* The largest chunk for a request of so many bytes. */
-static uint64_t largest_for(struct vs_pool *pool, uint64_t bytes,
-			    uint64_t usual)
+/* The largest new chunk for so many bytes of a request. */
+static uint64_t largest_for(const struct vs_pool *pool, uint64_t span,
+			    uint64_t bytes, uint64_t usual)
 {
 	uint64_t most = USUAL_TIMES * usual;
 
@@ -213,7 +217,8 @@ static uint64_t largest_for(struct vs_pool *pool, uint64_t bytes,
 		return UINT64_MAX;
 	if (pool->chunk_size)
 		return usual;
-	if (is_nearly_all(pool, bytes))
+	if (is_nearly_all(pool, bytes) ||
+	    (span > VS_WHOLE_LEAST && is_nearly_all(pool, span)))
 		return HUGE_CHUNK;
 	if (pool->tight && most < bytes / TIGHT_PIECES)
 		most = round_up(bytes / TIGHT_PIECES, VS_GRANULE);
@@ -228,7 +233,7 @@ uint64_t vs_plan_excess(struct vs_pool *pool, enum vs_heap_kind kind,
 
 	/* what would be created for it again is not too large */
 	if (kind == VS_HEAP_LARGE && cap != UINT64_MAX)
-		own = largest_for(pool, span, usual_size(pool, kind));
+		own = largest_for(pool, span, span, usual_size(pool, kind));
 	*above_out = own > cap ? own : cap;
 	return need > room ? need - room : 0;
 }
@@ -266,7 +271,7 @@ bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 	bytes = round_up(bytes, VS_GRANULE);
 	if (is_huge(pool, bytes))
 		return add_huge(pool, plan, bytes);
-	most = largest_for(pool, bytes, usual);
+	most = largest_for(pool, plan->span, bytes, usual);
 	n = bytes / most + (bytes % most > 0);
 	size = round_up((bytes + n - 1) / n, VS_GRANULE);
 	if (size < usual)

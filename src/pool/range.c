@@ -30,6 +30,14 @@ static enum vs_heap_kind kind_of(uint64_t span)
 	return span < VS_MIDDLE_MAX ? VS_HEAP_MIDDLE : VS_HEAP_LARGE;
 }
 
+/* Bytes of the range for a request. */
+static inline uint64_t span_of(size_t size)
+{
+	uint64_t unit = size > VS_WHOLE_LEAST ? VS_GRANULE : VS_RANGE_ALIGN;
+
+	return (size + unit - 1) & ~(unit - 1);
+}
+
 void vs_range_live(struct vs_pool *pool, uint64_t *asked_out,
 		   uint64_t *given_out, uint64_t *blocks_out)
 {
@@ -485,7 +493,7 @@ static __attribute__((noinline)) CUresult alloc_miss(struct vs_pool *pool,
 CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 			CUdeviceptr *out)
 {
-	uint64_t span = (size + VS_RANGE_ALIGN - 1) & ~(VS_RANGE_ALIGN - 1);
+	uint64_t span = span_of(size);
 	struct vs_range *range;
 	bool is_spare_due;
 

@@ -99,6 +99,7 @@ struct vs_pool {
 	/* every one made for this pool; pushed under lock, read anywhere */
 	_Atomic(struct vs_tcache *) tcaches;
 	unsigned tight;	     /* see Note [Tight] in pool/plan.h */
+	bool is_varied;	     /* see Note [Whole] in pool/chunk.h */
 	uint64_t slab_bytes; /* of ranges that are slabs */
 	struct vs_slab *spare_slabs[VS_N_CLASSES]; /* to be used again */
 	/* small frees that went past the caches */

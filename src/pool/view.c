@@ -56,8 +56,7 @@ bool vs_views_break(const struct vs_pool *pool, CUdeviceptr base, uint64_t span)
 	struct vs_view *last = vs_view_at(pool, base + span - 1);
 
 	return (first->chunk->is_whole && first->at < base) ||
-	       (last->chunk->is_whole &&
-		end_of(last) - (base + span) >= VS_GRANULE);
+	       (last->chunk->is_whole && end_of(last) > base + span);
 }
 
 /* The part of [base, base + span) from `p` on that lies in one view. */
