@@ -11,6 +11,7 @@
 #include "base/thread.h"
 #include "driver/real.h"
 #include "pool/fill.h"
+#include "pool/grow.h"
 #include "pool/owner.h"
 #include "pool/range.h"
 #include "pool/slab.h"
@@ -456,6 +457,25 @@ void vs_pool_ctx_born(CUcontext handle, CUdevice device)
 	}
 }
 
+/* Gives another device access to every chunk, present and future. */
+static CUresult allow_peer(struct vs_pool *pool, CUdevice peer)
+{
+	uint64_t bit = (uint64_t)1 << peer, before;
+	CUresult r;
+
+	pthread_mutex_lock(&pool->grow);
+	before = atomic_fetch_or(&pool->peers, bit);
+	atomic_fetch_or(&pool->reach, bit);
+	r = vs_grow_allow(pool);
+	if (r == CUDA_SUCCESS)
+		r = vs_guard_allow(pool);
+	/* or no chunk could be mapped any more; another context may have it */
+	if (r != CUDA_SUCCESS && !(before & bit))
+		atomic_fetch_and(&pool->peers, ~bit);
+	pthread_mutex_unlock(&pool->grow);
+	return r;
+}
+
 CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled)
 {
 	struct vs_ctx *from = vs_ctx_get(ctx), *to = vs_ctx_get(peer);
@@ -472,7 +492,7 @@ CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled)
 	pool = vs_pool_of(to->device);
 	pthread_mutex_unlock(&making);
 	if (pool) {
-		r = vs_range_allow_peer(pool, from->device);
+		r = allow_peer(pool, from->device);
 		welcome_device(pool, from->device);
 	}
 	if (r != CUDA_SUCCESS && !(before & bit))
@@ -499,7 +519,7 @@ CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened)
 		pthread_mutex_unlock(&pool->grow);
 		return CUDA_SUCCESS;
 	}
-	return vs_range_allow_peer(pool, device);
+	return allow_peer(pool, device);
 }
 
 uint64_t vs_pool_peers(CUdevice device)

@@ -612,21 +612,3 @@ void vs_range_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx)
 	show_live(pool, 0);
 	pthread_mutex_unlock(&pool->lock);
 }
-
-CUresult vs_range_allow_peer(struct vs_pool *pool, CUdevice peer)
-{
-	uint64_t bit = (uint64_t)1 << peer, before;
-	CUresult r;
-
-	pthread_mutex_lock(&pool->grow);
-	before = atomic_fetch_or(&pool->peers, bit);
-	atomic_fetch_or(&pool->reach, bit);
-	r = vs_grow_allow(pool);
-	if (r == CUDA_SUCCESS)
-		r = vs_guard_allow(pool);
-	/* or no chunk could be mapped any more; another context may have it */
-	if (r != CUDA_SUCCESS && !(before & bit))
-		atomic_fetch_and(&pool->peers, ~bit);
-	pthread_mutex_unlock(&pool->grow);
-	return r;
-}

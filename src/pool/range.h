@@ -38,8 +38,6 @@ bool vs_range_harvest(struct vs_pool *pool);
  * Takes back the live ranges of a dying, idle context. Takes the lock.
  */
 void vs_range_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx);
-/* Gives another device access to every chunk, present and future. */
-CUresult vs_range_allow_peer(struct vs_pool *pool, CUdevice peer);
 
 /* Bytes live, asked for and given, ranges and small objects. Signal-safe. */
 void vs_range_live(struct vs_pool *pool, uint64_t *asked_out,
