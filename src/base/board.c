@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/cancel.h"
+#include "base/clock.h"
 
 #define LAYOUT 2 /* of the segment; a part of its name */
 #define N_SLOTS 128
@@ -46,14 +47,6 @@ struct board {
 static _Atomic(struct board *) board;
 static _Atomic(struct slot *) mine;
 static _Atomic uint32_t alone; /* the bell of a process without a slot */
-
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 static void wake(_Atomic uint32_t *word, int n)
 {
@@ -235,7 +228,7 @@ void vs_board_answer(unsigned i, uint32_t number, uint64_t bytes)
 		return;
 	atomic_fetch_add(&e->given, bytes);
 	/* another ask may have come meanwhile: its time begins here */
-	atomic_store(&e->since, now_ms());
+	atomic_store(&e->since, vs_clock_ms());
 	atomic_store(&e->answered, number);
 	wake(&e->answered, N_SLOTS);
 }
@@ -273,7 +266,7 @@ static struct entry *find(struct slot *s, uint64_t device)
 static bool is_deaf(struct entry *e)
 {
 	return atomic_load(&e->asked) != atomic_load(&e->answered) &&
-	       (int64_t)(now_ms() - atomic_load(&e->since)) >= DEAF_MS;
+	       (int64_t)(vs_clock_ms() - atomic_load(&e->since)) >= DEAF_MS;
 }
 
 static bool ask(struct slot *s, uint64_t device, struct ask *a)
@@ -283,7 +276,7 @@ static bool ask(struct slot *s, uint64_t device, struct ask *a)
 	if (!e || is_deaf(e))
 		return false;
 	if (atomic_load(&e->asked) == atomic_load(&e->answered))
-		atomic_store(&e->since, now_ms());
+		atomic_store(&e->since, vs_clock_ms());
 	a->slot = s;
 	a->entry = e;
 	a->pid = atomic_load(&s->pid);
@@ -312,7 +305,7 @@ static uint64_t wait_for(const struct ask *a, uint64_t until)
 
 	while (!is_answered(a)) {
 		uint32_t seen = atomic_load(&a->entry->answered);
-		uint64_t now = now_ms();
+		uint64_t now = vs_clock_ms();
 
 		if (now >= until)
 			return 0;
@@ -329,7 +322,7 @@ static uint64_t wait_for(const struct ask *a, uint64_t until)
 uint64_t vs_board_ask(uint64_t device, uint64_t ms, int *n_out)
 {
 	struct board *b = atomic_load(&board);
-	uint64_t until = now_ms() + ms, bytes = 0;
+	uint64_t until = vs_clock_ms() + ms, bytes = 0;
 	struct ask asks[N_SLOTS];
 	int n = 0, saved = errno;
 

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/cancel.h"
+#include "base/clock.h"
 
 struct vs_fmt vs_fmt_start(char *buffer, size_t size)
 {
@@ -322,22 +323,14 @@ void vs_fmt_f(struct vs_fmt *f, const char *format, ...)
 	va_end(args);
 }
 
-static uint64_t now_ms(void)
-{
-	struct timespec t = {0};
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
-
 /* Whether fd takes bytes again within a time nobody minds. */
 static bool wait_writable(int fd)
 {
-	uint64_t end = now_ms() + 100;
+	uint64_t end = vs_clock_ms() + 100;
 	struct pollfd p = {.fd = fd, .events = POLLOUT};
 	uint64_t now;
 
-	while ((now = now_ms()) < end) {
+	while ((now = vs_clock_ms()) < end) {
 		int n = poll(&p, 1, (int)(end - now));
 
 		if (n >= 0 || errno != EINTR)

@@ -6,15 +6,13 @@
 #include <time.h>
 
 #include "base/cancel.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "driver/real.h"
 
 static uint64_t monotonic_ns(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+	return vs_clock_ns(CLOCK_MONOTONIC);
 }
 
 static uint64_t counter_ns(void)

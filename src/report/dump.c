@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cancel.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/fmt.h"
 #include "base/knob.h"
@@ -33,14 +34,6 @@ static uint64_t started_ns;
 
 static _Atomic pid_t writer; /* the thread inside a dump; 0: none */
 static atomic_flag has_warned = ATOMIC_FLAG_INIT;
-
-static uint64_t clock_ns(clockid_t clock)
-{
-	struct timespec t = {0};
-
-	clock_gettime(clock, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 static void copy(char *to, size_t size, const char *from)
 {
@@ -70,7 +63,7 @@ void vs_dump_init(void)
 		return;
 	vs_knob_init();
 	pattern = vs_knobs.stats_file;
-	started_ns = clock_ns(CLOCK_MONOTONIC);
+	started_ns = vs_clock_ns(CLOCK_MONOTONIC);
 	copy(program, sizeof(program), program_invocation_short_name);
 	copy_word(mode, sizeof(mode), VS_WORDS_mode, vs_knobs.mode);
 	if (gethostname(host, sizeof(host) - 1))
@@ -146,8 +139,8 @@ void vs_dump_write(const char *why)
 		.host = host,
 		.mode = mode,
 		.pid = getpid(),
-		.uptime_ns = clock_ns(CLOCK_MONOTONIC) - started_ns,
-		.time_s = clock_ns(CLOCK_REALTIME) / 1000000000,
+		.uptime_ns = vs_clock_ns(CLOCK_MONOTONIC) - started_ns,
+		.time_s = vs_clock_ns(CLOCK_REALTIME) / 1000000000,
 	};
 	fd = open_file();
 	if (vs_knobs.stats_format == VS_FORMAT_JSON)

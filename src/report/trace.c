@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/cancel.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/fmt.h"
 #include "base/knob.h"
@@ -72,14 +73,6 @@ static uint64_t start_ns;    /* time of the first record */
 static uint64_t last_us;
 static int n_threads;
 static char text[TEXT_BYTES];
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
 
 static void warn_once(const char *what, const char *why)
 {
@@ -344,7 +337,7 @@ static void add(uint64_t id, size_t size)
 	r = &ring->records[head % RING_RECORDS];
 	r->number = atomic_fetch_add_explicit(&next_number, 1,
 					      memory_order_relaxed);
-	r->ns = now_ns();
+	r->ns = vs_clock_ns(CLOCK_MONOTONIC);
 	r->id = id;
 	r->size = size;
 	atomic_store_explicit(&ring->head, head + 1, memory_order_release);

@@ -12,10 +12,11 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "base/clock.h"
 
 enum role {
 	ANSWERS,
@@ -31,14 +32,6 @@ enum role {
 static uint64_t device(unsigned i)
 {
 	return (uint64_t)getpid() << 16 | (i + 1);
-}
-
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
 }
 
 /* What a service thread does, in small. */
@@ -218,24 +211,24 @@ static void test_what_is_given_once_is_seen_by_two(void **state)
 static void test_the_deaf_are_waited_for_once(void **state)
 {
 	pid_t pid = neighbour(IS_DEAF, 50);
-	uint64_t began = now_ms();
+	uint64_t began = vs_clock_ms();
 
 	(void)state;
 	assert_int_equal(ask(device(50), 2600), 0);
-	assert_in_range(now_ms() - began, 2600, 6000);
-	began = now_ms();
+	assert_in_range(vs_clock_ms() - began, 2600, 6000);
+	began = vs_clock_ms();
 	for (int i = 0; i < 100; i++) {
 		assert_int_equal(ask(device(50), 2600), 0);
 		assert_int_equal(n_asked, 0);
 	}
-	assert_in_range(now_ms() - began, 0, 1000);
+	assert_in_range(vs_clock_ms() - began, 0, 1000);
 	end(pid);
 }
 
 static void test_who_leaves_or_dies_is_not_waited_for(void **state)
 {
 	pid_t gone = neighbour(LEAVES, 60), dying = neighbour(ANSWERS, 60);
-	uint64_t began = now_ms();
+	uint64_t began = vs_clock_ms();
 
 	(void)state;
 	assert_int_equal(ask(device(60), 20000), GIVEN);
@@ -247,7 +240,7 @@ static void test_who_leaves_or_dies_is_not_waited_for(void **state)
 	/* what it had is free now */
 	assert_true(ask(device(70), 20000) > 0);
 	signal(SIGCHLD, SIG_DFL);
-	assert_in_range(now_ms() - began, 0, 10000);
+	assert_in_range(vs_clock_ms() - began, 0, 10000);
 	end(gone);
 }
 
