@@ -96,6 +96,20 @@ static void unlist(struct vs_heap *h, struct vs_range *r)
 	}
 }
 
+/* The smallest idle range of a bin or those behind it; or NULL. */
+static struct vs_range *smallest_from(struct vs_heap *h, unsigned bin)
+{
+	bin = filled_from(h, bin);
+	return bin < VS_RANGE_BINS ? RB_MIN(vs_size_tree, &h->idle[bin]) : NULL;
+}
+
+/* The largest idle range of the bins before one, or NULL. */
+static struct vs_range *largest_before(struct vs_heap *h, unsigned bin)
+{
+	bin = filled_before(h, bin);
+	return bin < VS_RANGE_BINS ? RB_MAX(vs_size_tree, &h->idle[bin]) : NULL;
+}
+
 /* The smallest idle range of at least `span` bytes, or NULL. */
 static struct vs_range *find_fit(struct vs_heap *h, uint64_t span)
 {
@@ -103,22 +117,15 @@ static struct vs_range *find_fit(struct vs_heap *h, uint64_t span)
 	unsigned bin = bin_of(span);
 	struct vs_range *r = RB_NFIND(vs_size_tree, &h->idle[bin], &wanted);
 
-	if (r)
-		return r;
-	bin = filled_from(h, bin + 1);
-	return bin < VS_RANGE_BINS ? RB_MIN(vs_size_tree, &h->idle[bin]) : NULL;
+	return r ? r : smallest_from(h, bin + 1);
 }
 
 /* The next larger one (or at a higher address), or NULL. */
 static struct vs_range *larger(struct vs_heap *h, struct vs_range *r)
 {
-	unsigned bin = bin_of(r->span);
 	struct vs_range *next = RB_NEXT(vs_size_tree, NULL, r);
 
-	if (next)
-		return next;
-	bin = bin + 1 < VS_RANGE_BINS ? filled_from(h, bin + 1) : VS_RANGE_BINS;
-	return bin < VS_RANGE_BINS ? RB_MIN(vs_size_tree, &h->idle[bin]) : NULL;
+	return next ? next : smallest_from(h, bin_of(r->span) + 1);
 }
 
 bool vs_heap_stock(struct vs_pool *pool, unsigned n)
@@ -442,19 +449,12 @@ struct vs_range *vs_heap_below(struct vs_heap *h, uint64_t span)
 	unsigned bin = bin_of(span);
 	struct vs_range *r = RB_NFIND(vs_size_tree, &h->idle[bin], &wanted);
 
-	if (r)
-		return vs_heap_smaller(h, r);
-	bin = filled_before(h, bin + 1);
-	return bin < VS_RANGE_BINS ? RB_MAX(vs_size_tree, &h->idle[bin]) : NULL;
+	return r ? vs_heap_smaller(h, r) : largest_before(h, bin + 1);
 }
 
 struct vs_range *vs_heap_smaller(struct vs_heap *h, struct vs_range *r)
 {
-	unsigned bin = bin_of(r->span);
 	struct vs_range *smaller = RB_PREV(vs_size_tree, NULL, r);
 
-	if (smaller)
-		return smaller;
-	bin = filled_before(h, bin);
-	return bin < VS_RANGE_BINS ? RB_MAX(vs_size_tree, &h->idle[bin]) : NULL;
+	return smaller ? smaller : largest_before(h, bin_of(r->span));
 }
