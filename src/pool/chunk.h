@@ -16,7 +16,8 @@
  * not there without them. From then on the program gets no more of them: one
  * that goes on like that would wait for the driver again and again. pool/plan
  * makes them and says when. A block that may have one is a whole number of
- * granules, so that nothing is left of it.
+ * granules, so that nothing is left of it; or less than one, where the block
+ * begins in what another left over. That stays unused.
  */
 #ifndef VS_POOL_CHUNK_H
 #define VS_POOL_CHUNK_H
@@ -95,6 +96,12 @@ struct vs_chunks {
 	uint64_t count;
 	uint64_t serial, touches, regions; /* the last ones given */
 };
+
+/* Idle bytes that a request may have a part of. Lock. */
+static inline uint64_t vs_chunks_loose(const struct vs_chunks *cs)
+{
+	return cs->idle_bytes - cs->whole_bytes;
+}
 
 /* False without host memory. */
 bool vs_chunks_init(struct vs_pool *pool);

@@ -183,15 +183,17 @@ static struct vs_chunk *next_above(struct vs_pool *pool, uint64_t above)
 	return c;
 }
 
-/* One of Note [Whole] in pool/chunk that stands in the way, or NULL. Lock. */
+/*
+ * One of Note [Whole] in pool/chunk that stands in the way, or NULL; the pool
+ * is to have no more of them then. Lock.
+ */
 static struct vs_chunk *next_whole(struct vs_pool *pool, uint64_t span,
 				   uint64_t excess, enum vs_grow_how how)
 {
-	uint64_t others = pool->chunks.idle_bytes - pool->chunks.whole_bytes;
 	struct vs_chunk *c = NULL;
 
 	if ((how == VS_GROW_BEYOND && excess > 0) ||
-	    (how == VS_GROW_ALL && others < span))
+	    (how == VS_GROW_ALL && vs_chunks_loose(&pool->chunks) < span))
 		c = vs_chunk_free_whole(pool);
 	pool->is_varied |= c != NULL;
 	return c;

@@ -32,8 +32,9 @@ enum vs_grow_how {
 	VS_GROW_MOVE, /* by idle chunks from elsewhere; NOT_FOUND if too few */
 	VS_GROW_BEYOND, /* by new chunks, whatever is held */
 	/*
-	 * By every idle chunk there is, the rest new; but what vs_plan_excess()
-	 * tells is released before.
+	 * By every idle chunk there is, the rest new. Before all of these but
+	 * the first what vs_plan_excess() tells is released; and for the last
+	 * two what the request would break (Note [Whole] in pool/chunk.h).
 	 */
 	VS_GROW_ALL,
 };

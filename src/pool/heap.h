@@ -93,7 +93,8 @@ bool vs_heap_stock(struct vs_pool *pool, unsigned n);
 
 /*
  * Best fit: a live range of `span` bytes out of an idle one, lowest address
- * first; NULL if none is large enough.
+ * first; NULL if none is large enough, or all that are would have to break a
+ * chunk (Note [Whole] in pool/chunk.h).
  */
 struct vs_range *vs_heap_take(struct vs_pool *pool, struct vs_heap *h,
 			      uint64_t span);

@@ -296,9 +296,8 @@ static bool add_cached(struct vs_pool *pool, struct vs_plan *plan)
 	for (c = TAILQ_FIRST(&pool->chunks.cached);
 	     c && plan->filled < plan->left; c = next) {
 		next = TAILQ_NEXT(c, link);
-		if (c->size > most && c->size > plan->left - plan->filled)
-			continue;
-		if (c->is_whole)
+		if (c->is_whole ||
+		    (c->size > most && c->size > plan->left - plan->filled))
 			continue;
 		if (!TAILQ_EMPTY(&c->views) ||
 		    (pool->is_contiguous && c->size < plan->left))

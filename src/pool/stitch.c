@@ -166,8 +166,7 @@ CUresult vs_stitch_rest(struct vs_pool *pool, struct vs_plan *plan,
 	if (c)
 		head = c->head;
 	if (how == VS_GROW_MOVE &&
-	    pool->chunks.idle_bytes - pool->chunks.whole_bytes + head <
-		    plan->left)
+	    vs_chunks_loose(&pool->chunks) + head < plan->left)
 		return CUDA_ERROR_NOT_FOUND;
 	r = add_idle(pool, plan, cap);
 	if (r == CUDA_ERROR_NOT_FOUND && how != VS_GROW_MOVE)
