@@ -193,6 +193,7 @@ static void test_what_is_given_once_is_seen_by_two(void **state)
 		pid_t pid = neighbour(ANSWERS_ONCE, 48), beside;
 
 		kill(pid, SIGSTOP);
+		waitpid(pid, NULL, WUNTRACED); /* it is */
 		beside = ask_beside(device(48), 0);
 		usleep(50000);
 		if (fork() == 0) {
