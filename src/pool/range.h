@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * range: allocations above 1 MiB, and the ranges that slabs are made of: the
- * ladder from a hit to out of memory, the free, and what became complete.
+ * hit, the free, and what became complete. What is done without a hit is
+ * pool/ladder's.
  */
 #ifndef VS_POOL_RANGE_H
 #define VS_POOL_RANGE_H
@@ -32,6 +33,12 @@ void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
 		       struct vs_ctx *ctx, size_t size);
 /* A live range leaves the program's hands. Lock. */
 void vs_range_end_life(struct vs_pool *pool, struct vs_range *r);
+/*
+ * A live range that fits among what is idle, or becomes so by looking at the
+ * markers; NULL if there is none. Takes the lock.
+ */
+struct vs_range *vs_range_take(struct vs_pool *pool, enum vs_heap_kind kind,
+			       uint64_t span);
 /* Pending ranges whose tag is done become idle; whether any did. Lock. */
 bool vs_range_harvest(struct vs_pool *pool);
 /*

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/ladder.h"
+
+#include "pool/grow.h"
+#include "pool/mark.h"
+#include "pool/others.h"
+#include "pool/plan.h"
+#include "pool/range.h"
+#include "pool/tcache.h"
+
+#define MS ((uint64_t)1000000)
+/* How long a wait that only saves memory may take; Note [Patience]. */
+#define THRIFT_PATIENCE (100 * MS)
+/* Waits of one request before it is moved for: what came back does not fit. */
+#define WAIT_ROUNDS 6
+/* How long a wait may take when the alternative is out of memory. */
+#define NEED_PATIENCE (30000 * MS)
+/* Eight threads on 93 % of a device needed four waits, now and then. */
+enum { OVERTAKEN = 16 };
+/* How long other processes are asked; the last answer may take longer. */
+#define ASKING_LASTS (3000 * MS)
+
+static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
+		      uint64_t span, enum vs_grow_how how,
+		      struct vs_range **range_out, CUresult *result_out)
+{
+	struct vs_range *r;
+
+	pthread_mutex_lock(&pool->grow);
+	/* another thread may have grown meanwhile */
+	r = vs_range_take(pool, kind, span);
+	*result_out = CUDA_SUCCESS;
+	if (!r)
+		*result_out = vs_grow(pool, kind, span, how, &r);
+	pthread_mutex_unlock(&pool->grow);
+	*range_out = r;
+	return *result_out == CUDA_SUCCESS;
+}
+
+/* Small objects leave the threads, and get a marker. */
+static void flush_caches(struct vs_pool *pool)
+{
+	uint64_t tag = vs_fence_tag(&pool->fence);
+
+	vs_tcache_flush(pool, NULL);
+	vs_fence_cover(&pool->fence, tag);
+}
+
+/* Slabs whose objects are all back go home; whether any did. */
+static bool sweep_slabs(struct vs_pool *pool)
+{
+	uint64_t bytes;
+
+	pthread_mutex_lock(&pool->lock);
+	bytes = vs_slab_sweep(pool);
+	pthread_mutex_unlock(&pool->lock);
+	return bytes > 0;
+}
+
+/*
+ * Memory of small objects that threads or half-empty slabs keep goes home, when
+ * it is worth the trouble. A marker covers what cannot go yet. True if slabs
+ * became idle.
+ */
+static bool gather_small(struct vs_pool *pool, bool *is_gathered_out)
+{
+	uint64_t slack, least;
+
+	pthread_mutex_lock(&pool->lock);
+	slack = vs_range_slack(pool);
+	least = pool->need / 100;
+	pthread_mutex_unlock(&pool->lock);
+	if (slack < VS_FLOOR / 4 || slack < least)
+		return false;
+	flush_caches(pool);
+	*is_gathered_out = true;
+	return sweep_slabs(pool);
+}
+
+/*
+ * One wait for what was freed up to a tag, for thrift. True if it may have
+ * brought some. What other threads free meanwhile may never end; and nothing
+ * is waited for where patience would not be heeded (pool/mark).
+ */
+static bool wait_for_pending(struct vs_pool *pool, uint64_t until)
+{
+	if (vs_fence_is_complete(&pool->fence, until))
+		return false;
+	vs_mark_pending(pool);
+	return pool->fence.has_context_events &&
+	       vs_fence_wait(&pool->fence, THRIFT_PATIENCE);
+}
+
+/*
+ * Grows within what the program needs, else by moving, else waits; past what
+ * it needs only when nothing is pending any more. While much is pending, or
+ * what fits, a wait is better than a move: what comes back often fits as it is.
+ */
+static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
+			    uint64_t span, struct vs_range **range_out)
+{
+	uint64_t until = vs_fence_tag(&pool->fence);
+	bool is_gathered = false;
+	CUresult r;
+
+	for (unsigned round = 0;; round++) {
+		bool may_wait;
+
+		grow_once(pool, kind, span, VS_GROW_WITHIN, range_out, &r);
+		if (r != CUDA_ERROR_NOT_FOUND)
+			return r;
+		pthread_mutex_lock(&pool->lock);
+		may_wait = round < WAIT_ROUNDS &&
+			   vs_mark_is_worth_a_wait(pool, span);
+		pthread_mutex_unlock(&pool->lock);
+		if (may_wait && wait_for_pending(pool, until))
+			continue;
+		if (!is_gathered && gather_small(pool, &is_gathered))
+			continue;
+		grow_once(pool, kind, span, VS_GROW_MOVE, range_out, &r);
+		if (r != CUDA_ERROR_NOT_FOUND)
+			return r;
+		if (!wait_for_pending(pool, until))
+			break;
+		if (is_gathered)
+			sweep_slabs(pool);
+	}
+	grow_once(pool, kind, span, VS_GROW_BEYOND, range_out, &r);
+	return r;
+}
+
+/* All that was freed up to a tag, and that only, is waited for. */
+static bool climb_until(struct vs_pool *pool, enum vs_heap_kind kind,
+			uint64_t span, uint64_t until,
+			struct vs_range **range_out, CUresult *result_out)
+{
+	struct vs_fence *f = &pool->fence;
+	bool may_bar = true; /* once: it may be true for ever */
+
+	for (;;) {
+		bool is_last = vs_fence_is_complete(f, until);
+
+		vs_guard_collect(pool);
+		pthread_mutex_lock(&pool->lock);
+		vs_mark_all(pool);
+		vs_slab_sweep(pool);
+		pthread_mutex_unlock(&pool->lock);
+		if (grow_once(pool, kind, span, VS_GROW_ALL, range_out,
+			      result_out))
+			return true;
+		/* another thread may see what this one would wait for */
+		if (!is_last && (vs_fence_wait(f, NEED_PATIENCE) ||
+				 vs_fence_is_complete(f, until)))
+			continue;
+		if (is_last || !may_bar || !vs_fence_barrier(f))
+			return false;
+		may_bar = false;
+	}
+}
+
+/*
+ * What this thread waited for another may have taken, that came later, for what
+ * it freed itself. The driver would have served both at once. So what was freed
+ * meanwhile is waited for, too; but not for ever.
+ */
+static bool climb_by_waiting(struct vs_pool *pool, enum vs_heap_kind kind,
+			     uint64_t span, struct vs_range **range_out,
+			     CUresult *result_out)
+{
+	uint64_t until = 0, newest;
+
+	for (int i = 0; i < OVERTAKEN; i++) {
+		bool is_vain = !vs_mark_may_bring(pool, span);
+
+		flush_caches(pool);
+		newest = vs_mark_newest(pool);
+		if (i > 0 && newest == until)
+			return false;
+		until = is_vain ? 0 : newest;
+		if (climb_until(pool, kind, span, until, range_out, result_out))
+			return true;
+		if (is_vain || !vs_fence_is_complete(&pool->fence, until))
+			return false;
+	}
+	return false;
+}
+
+static void release_all(struct vs_pool *pool)
+{
+	pthread_mutex_lock(&pool->grow);
+	vs_grow_release(pool, UINT64_MAX, UINT64_MAX);
+	pthread_mutex_unlock(&pool->grow);
+}
+
+/* The steps when the driver has no more memory, the cheapest first. */
+static CUresult scrape_together(struct vs_pool *pool, enum vs_heap_kind kind,
+				uint64_t span, struct vs_range **range_out)
+{
+	CUresult r;
+
+	pthread_mutex_lock(&pool->lock);
+	vs_plan_tighten(pool, span);
+	pthread_mutex_unlock(&pool->lock);
+	if (grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r)) {
+		vs_stat_add(&pool->stats, oom_release, 1);
+		return r;
+	}
+	if (climb_by_waiting(pool, kind, span, range_out, &r)) {
+		vs_stat_add(&pool->stats, oom_wait, 1);
+		return r;
+	}
+	/* idle chunks too small or too scattered for one request */
+	release_all(pool);
+	if (grow_once(pool, kind, span, VS_GROW_BEYOND, range_out, &r))
+		vs_stat_add(&pool->stats, oom_release, 1);
+	else /* all that was left of the device: others may do with less */
+		release_all(pool);
+	return r;
+}
+
+/* Others may have it first, and it may come in pieces. */
+static CUresult ask_others(struct vs_pool *pool, enum vs_heap_kind kind,
+			   uint64_t span, struct vs_range **range_out)
+{
+	uint64_t until = vs_vmm_clock() + ASKING_LASTS, given;
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+
+	do {
+		given = vs_others_ask(pool, span);
+		if (given > 0 &&
+		    grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r))
+			vs_stat_add(&pool->stats, oom_neighbours, 1);
+	} while (given > 1 && r == CUDA_ERROR_OUT_OF_MEMORY &&
+		 vs_vmm_clock() < until);
+	return r;
+}
+
+CUresult vs_ladder_climb(struct vs_pool *pool, enum vs_heap_kind kind,
+			 uint64_t span, struct vs_range **range_out)
+{
+	CUresult r = grow_wisely(pool, kind, span, range_out);
+
+	if (r == CUDA_ERROR_OUT_OF_MEMORY)
+		r = scrape_together(pool, kind, span, range_out);
+	if (r == CUDA_ERROR_OUT_OF_MEMORY)
+		r = ask_others(pool, kind, span, range_out);
+	return r;
+}

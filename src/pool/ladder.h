@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ladder: what is tried, and in which order, for a range that nothing idle
+ * fits: growth within need, waits, moves, growth past it; then, when the driver
+ * has no more memory, all that is idle, pending or with other processes.
+ */
+#ifndef VS_POOL_LADDER_H
+#define VS_POOL_LADDER_H
+
+#include <cuda.h>
+#include <stdint.h>
+
+#include "pool/state.h"
+
+/*
+ * Makes a live range of `span` bytes in a heap, a multiple of VS_RANGE_ALIGN,
+ * which the caller hands out. OUT_OF_MEMORY after the last step; else what the
+ * driver said. May wait: up to 0.1 s where that only saves memory, 30 s where
+ * the alternative is out of memory. Any thread, no lock held.
+ */
+CUresult vs_ladder_climb(struct vs_pool *pool, enum vs_heap_kind kind,
+			 uint64_t span, struct vs_range **range_out);
+
+#endif
