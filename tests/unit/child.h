@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#define CHILD_SILENT_MS 30000
+#define CHILD_SILENT_MS 120000
 
 struct child {
 	char err[256 * 1024]; /* its stderr, ended by NUL */
