@@ -16,7 +16,7 @@
 
 #define OTHER_CTX ((CUcontext)0x2000)
 
-enum { TRIES = 3, MOST_TRIES = 10 };
+enum { TRIES = 3, MOST_TRIES = 40 };
 /* What is as long, and what is TIMES as long, may be SLOWER by caches alone. */
 enum { FEW = 2000, TIMES = 16, MANY = FEW * TIMES, SLOWER = 6 };
 enum { OBJECTS = 8 }; /* of 64 KiB in a slab */
