@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "driver/loader.h"
 
+#include <errno.h>
+#include <stdatomic.h>
 #include <string.h>
+
+#include "base/cancel.h"
 
 /* A version index with this bit is not the symbol's default version. */
 #define VERSION_HIDDEN 0x8000
@@ -240,6 +244,61 @@ void *vs_loader_look(void *handle, const char *name, const char *version)
 	return version ? next_v(handle, name, version) : next(handle, name);
 }
 
+/*
+ * Note [Fork amid a look]: dl_iterate_phdr holds a lock of the loader that
+ * glibc does not renew in a forked child, as it does those of dlsym. A child
+ * that is born while another thread iterates would hang in its first dlopen.
+ * So a fork waits for the iterations under way, and new ones for the fork:
+ * neither for long, since what else a fork waits for may wait for this thread.
+ */
+#define PATIENCE_TICKS 1000
+#define TICK_NS 100000
+
+static _Atomic int n_iterating, n_forking;
+
+/* Until the number is 0, or for a tenth of a second. */
+static void wait_for_none(_Atomic int *number)
+{
+	int saved = errno;
+
+	for (int i = 0; i < PATIENCE_TICKS && atomic_load(number) > 0; i++)
+		vs_cancel_free_sleep(TICK_NS);
+	errno = saved;
+}
+
+void vs_loader_before_fork(void)
+{
+	atomic_fetch_add(&n_forking, 1);
+	wait_for_none(&n_iterating);
+}
+
+void vs_loader_after_fork(void)
+{
+	atomic_fetch_sub(&n_forking, 1);
+}
+
+void vs_loader_forked(void)
+{
+	atomic_store(&n_forking, 0);
+	atomic_store(&n_iterating, 0);
+}
+
+int vs_loader_iterate(int (*look)(struct dl_phdr_info *, size_t, void *),
+		      void *data)
+{
+	int result;
+
+	atomic_fetch_add(&n_iterating, 1);
+	if (atomic_load(&n_forking) > 0) {
+		atomic_fetch_sub(&n_iterating, 1);
+		wait_for_none(&n_forking);
+		atomic_fetch_add(&n_iterating, 1);
+	}
+	result = dl_iterate_phdr(look, data);
+	atomic_fetch_sub(&n_iterating, 1);
+	return result;
+}
+
 static int look_for_self(struct dl_phdr_info *info, size_t size, void *data)
 {
 	struct search *s = data;
@@ -255,7 +314,7 @@ bool vs_loader_self(struct vs_image *image_out)
 {
 	struct search s = {.image = image_out};
 
-	return dl_iterate_phdr(look_for_self, &s) == 1;
+	return vs_loader_iterate(look_for_self, &s) == 1;
 }
 
 static int look_for_own(struct dl_phdr_info *info, size_t size, void *data)
@@ -272,7 +331,7 @@ bool vs_loader_is_own(const void *address)
 {
 	struct search s = {.address = address};
 
-	return dl_iterate_phdr(look_for_own, &s) == 1;
+	return vs_loader_iterate(look_for_own, &s) == 1;
 }
 
 static int look_for_place(struct dl_phdr_info *info, size_t size, void *data)
@@ -291,7 +350,7 @@ bool vs_loader_is_behind(const void *address)
 {
 	struct search s = {.address = address};
 
-	return dl_iterate_phdr(look_for_place, &s) == 1;
+	return vs_loader_iterate(look_for_place, &s) == 1;
 }
 
 static int look_for_function(struct dl_phdr_info *info, size_t size, void *data)
@@ -315,7 +374,7 @@ void *vs_loader_behind(const char *name)
 	struct vs_image image;
 	struct search s = {.image = &image, .name = name};
 
-	dl_iterate_phdr(look_for_function, &s);
+	vs_loader_iterate(look_for_function, &s);
 	return s.function;
 }
 
@@ -341,5 +400,5 @@ bool vs_loader_libcuda(const void *address, struct vs_image *image_out)
 {
 	struct search s = {.address = address, .image = image_out};
 
-	return dl_iterate_phdr(look_for_libcuda, &s) == 1;
+	return vs_loader_iterate(look_for_libcuda, &s) == 1;
 }

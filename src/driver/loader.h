@@ -39,6 +39,16 @@ void vs_loader_find(void);
  */
 void *vs_loader_look(void *handle, const char *name, const char *version);
 
+/*
+ * dl_iterate_phdr, never in the middle of a fork: its lock would be held in the
+ * child for good. The handlers of the fork are the other three.
+ */
+int vs_loader_iterate(int (*look)(struct dl_phdr_info *, size_t, void *),
+		      void *data);
+void vs_loader_before_fork(void);
+void vs_loader_after_fork(void); /* in the parent */
+void vs_loader_forked(void);	 /* in the child */
+
 /* The shim's own object. */
 bool vs_loader_self(struct vs_image *image_out);
 /* Whether `address` lies in the shim's own object. */

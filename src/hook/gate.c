@@ -11,6 +11,7 @@
 #include "base/knob.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "driver/loader.h"
 #include "hook/ipc.h"
 #include "pool/pool.h"
 #include "report/service.h"
@@ -69,7 +70,7 @@ void vs_gate_initialized(void)
 {
 	atomic_store(&is_initialized, true);
 	if (vs_pool_count() == 0 && !is_mode_asked_for() &&
-	    dl_iterate_phdr(is_sanitizer, NULL))
+	    vs_loader_iterate(is_sanitizer, NULL))
 		vs_gate_close("compute-sanitizer is to see each allocation; "
 			      "VMMSHIM=pool serves all the same");
 }
@@ -85,6 +86,7 @@ void vs_gate_deinitialized(void)
  */
 static void in_child(void)
 {
+	vs_loader_forked();
 	vs_pool_forked();
 	vs_ipc_forked();
 	vs_service_forked();
@@ -113,7 +115,7 @@ static void decide(void)
 	static char path[PATH_MAX]; /* the stack may be small */
 
 	vs_knob_init();
-	pthread_atfork(NULL, NULL, in_child);
+	pthread_atfork(vs_loader_before_fork, vs_loader_after_fork, in_child);
 	if (vs_knobs.mode == VS_MODE_OFF)
 		vs_gate_close("VMMSHIM is off");
 	else if (!vs_knob_serves_program(program_name(path, sizeof(path))))

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * victim_forks [N]: children are born while other threads are anywhere inside
- * the allocator: none of them may hang, whatever it does, and the parent goes
- * on. Prints nothing that depends on time.
+ * the allocator, or looking functions up: none of them may hang, whatever it
+ * does, and the parent goes on. Prints nothing that depends on time.
  */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -12,7 +13,7 @@
 
 #include "victim_link.h"
 
-enum { N_THREADS = 3, N_WAYS = 8, PATIENCE_S = 30 };
+enum { N_THREADS = 3, N_WAYS = 9, PATIENCE_S = 30 };
 
 static CUcontext ctx;
 static CUdeviceptr kept;
@@ -50,6 +51,13 @@ static void *work(void *arg)
 	return NULL;
 }
 
+static void *look_up(void *driver)
+{
+	while (!is_done)
+		CHECK(dlsym(driver, "cuCtxGetCurrent"));
+	return NULL;
+}
+
 /* The life of one child; its exit status is 0 when all went as it must. */
 static void child(int way)
 {
@@ -83,6 +91,9 @@ static void child(int way)
 		exit(!is_good);
 	case 6:
 		quick_exit(!is_good);
+	case 7:
+		is_good = is_good && dlopen("libm.so.6", RTLD_NOW);
+		exit(!is_good);
 	default:
 		is_good = is_good && cuStreamSynchronize(NULL);
 		if (fork() == 0)
@@ -118,18 +129,23 @@ static void one_child(int way)
 int main(int argc, char **argv)
 {
 	int n = argc > 1 ? atoi(argv[1]) : 1000;
-	pthread_t threads[N_THREADS];
+	pthread_t threads[N_THREADS], looker;
+	void *driver;
 
 	ctx = victim_start(0);
 	kept = victim_alloc(3 * MiB);
 	TRY(cuMemsetD8(kept, 5, 3 * MiB));
 	for (uintptr_t i = 0; i < N_THREADS; i++)
 		CHECK(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
+	driver = dlopen("libcuda.so.1", RTLD_NOW);
+	CHECK(driver);
+	CHECK(pthread_create(&looker, NULL, look_up, driver) == 0);
 	for (int i = 0; i < n; i++)
 		one_child(i % N_WAYS);
 	is_done = true;
 	for (int i = 0; i < N_THREADS; i++)
 		CHECK(pthread_join(threads[i], NULL) == 0);
+	CHECK(pthread_join(looker, NULL) == 0);
 	for (int i = 0; i < N_WAYS; i++)
 		printf("children of kind %d: %d bad\n", i, n_bad[i]);
 	printf("the parent's block: %d\n", victim_is_filled(kept, 3 * MiB, 5));
