@@ -68,6 +68,7 @@ static atomic_flag has_warned = ATOMIC_FLAG_INIT;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int file = -1;
 static struct stat identity; /* of the file, to know it again */
+static pid_t owner;	     /* the process that records */
 static uint64_t written;     /* number of the next record to write */
 static uint64_t start_ns;    /* time of the first record */
 static uint64_t last_us;
@@ -124,6 +125,7 @@ void vs_trace_init(void)
 		vs_warn("VMMSHIM_TRACE: the name is too long, no trace");
 		return;
 	}
+	owner = getpid();
 	file = open_file(path);
 	vs_trace_is_on = file >= 0;
 }
@@ -366,12 +368,15 @@ void vs_trace_forked(void)
 	file = -1;
 }
 
-/* The service thread may be writing; it ends at once or never. */
+/*
+ * The service thread may be writing; it ends at once or never. A child that was
+ * made behind our back (_Fork, clone) leaves its parent's records to it.
+ */
 static void __attribute__((destructor)) at_exit(void)
 {
 	const struct timespec tick = {.tv_nsec = 1000000};
 
-	if (!vs_trace_is_on)
+	if (!vs_trace_is_on || owner != getpid())
 		return;
 	vs_cancel_hold();
 	for (int i = 0; i < EXIT_WAIT_MS; i++) {

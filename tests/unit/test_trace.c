@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -17,6 +18,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -369,6 +371,35 @@ static void fork_in_the_middle(void *unused)
 	exit(0);
 }
 
+/* By no call of the C library: no handler of forks runs. */
+static void clone_in_the_middle(void *unused)
+{
+	int status;
+	pid_t pid;
+
+	(void)unused;
+	start();
+	vs_trace_alloc(1, 1);
+	pid = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	if (!pid)
+		exit(0);
+	waitpid(pid, &status, 0);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	vs_trace_free(1);
+	exit(0);
+}
+
+static void cloned(void **unused)
+{
+	(void)unused;
+	child_run(&c, environment, clone_in_the_middle, NULL);
+	assert_child_ok(&c);
+	load();
+	assert_int_equal(n_lines, 2);
+	assert_int_equal(lines[0].kind, 'a');
+	assert_int_equal(lines[1].kind, 'f');
+}
+
 static void forked(void **unused)
 {
 	(void)unused;
@@ -575,6 +606,7 @@ int main(void)
 		cmocka_unit_test(eight_threads),
 		cmocka_unit_test(short_threads),
 		cmocka_unit_test(forked),
+		cmocka_unit_test(cloned),
 		cmocka_unit_test(unusable_files),
 		cmocka_unit_test(writing_fails),
 		cmocka_unit_test(closed_by_the_program),
