@@ -55,6 +55,26 @@ static void copy_word(char *to, size_t size, const char *words, int index)
 	}
 }
 
+/*
+ * A program may have gone elsewhere (daemons go to /) when it is asked. What is
+ * too long, or in a folder that cannot be named, stays as it is.
+ */
+static void make_path_absolute(void)
+{
+	static char folder[PATH_MAX];
+	size_t size = strlen(path) + 1;
+	long n;
+
+	if (!path[0] || path[0] == '/')
+		return;
+	n = syscall(SYS_getcwd, folder, sizeof(folder)); /* with the NUL */
+	if (n <= 1 || folder[0] != '/' || (size_t)n + size > sizeof(path))
+		return;
+	folder[n - 1] = '/';
+	memmove(path + n, path, size);
+	memcpy(path, folder, (size_t)n);
+}
+
 void vs_dump_init(void)
 {
 	const char *pattern;
@@ -72,6 +92,7 @@ void vs_dump_init(void)
 	if (pattern && *pattern && !vs_path_expand(pattern, path, sizeof(path)))
 		vs_warn("VMMSHIM_STATS_FILE: the name is too long, "
 			"statistics go to stderr");
+	make_path_absolute();
 	atomic_store(&writer, 0);
 	atomic_store(&owner, getpid());
 }

@@ -349,6 +349,34 @@ static void file_without_stderr(void **unused)
 	assert_non_null(strstr(content, "no device has a pool yet\n"));
 }
 
+static void go_and_dump(void *unused)
+{
+	(void)unused;
+	if (chdir(folder) != 0)
+		_exit(98);
+	vs_dump_init();
+	if (chdir("/") != 0)
+		_exit(98);
+	vs_dump_write("program");
+}
+
+/* The name is that of the folder where the program began. */
+static void file_of_a_daemon(void **unused)
+{
+	const char *environment[] = {"VMMSHIM_STATS_FILE=vmmshim-relative",
+				     NULL};
+	char name[256], content[4096];
+
+	(void)unused;
+	snprintf(name, sizeof(name), "%s/vmmshim-relative", folder);
+	child_run(&c, environment, go_and_dump, NULL);
+	unlink("/vmmshim-relative");
+	assert_child_ok(&c);
+	read_file(name, content, sizeof(content));
+	unlink(name);
+	assert_non_null(strstr(content, "no device has a pool yet\n"));
+}
+
 static void fork_and_dump(void *unused)
 {
 	int status;
@@ -495,6 +523,7 @@ int main(void)
 		cmocka_unit_test(unwritable),
 		cmocka_unit_test(pipe_without_reader),
 		cmocka_unit_test(file_without_stderr),
+		cmocka_unit_test(file_of_a_daemon),
 		cmocka_unit_test(only_the_owner),
 		cmocka_unit_test(at_exit),
 		cmocka_unit_test(never_mixed),
