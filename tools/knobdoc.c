@@ -4,7 +4,6 @@
  * name, a default and its explanation stand once, in the table.
  *   knobdoc man FILE.in   FILE.in with the lines @KNOBS@ and @STATS@ replaced
  *   knobdoc markdown      the table of knobs as in README.md
- *   knobdoc options       "--decay-ms VMMSHIM_DECAY_MS" a line (vmmshim-run)
  *   knobdoc names         "VMMSHIM_DECAY_MS" a line
  *   knobdoc stats         "reserved" a line
  */
@@ -146,17 +145,6 @@ static void markdown(void)
 	}
 }
 
-static void options(void)
-{
-	for (size_t i = 0; i < COUNT(knobs); i++) {
-		printf("--");
-		for (const char *s = knobs[i].field; *s; s++)
-			putchar(*s == '_' ? '-' : *s);
-		printf(" %s %s\n", variable(&knobs[i]),
-		       strcmp(knobs[i].type, "BOOL") == 0 ? "1" : "");
-	}
-}
-
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -165,8 +153,6 @@ int main(int argc, char **argv)
 		return man(argv[2]);
 	if (strcmp(what, "markdown") == 0)
 		markdown();
-	else if (strcmp(what, "options") == 0)
-		options();
 	else if (strcmp(what, "names") == 0)
 		for (size_t i = 0; i < COUNT(knobs); i++)
 			printf("%s\n", variable(&knobs[i]));
@@ -175,7 +161,7 @@ int main(int argc, char **argv)
 			printf("%s\n", stats[i].name);
 	else {
 		fprintf(stderr, "usage: knobdoc man FILE.in | markdown | "
-				"options | names | stats\n");
+				"names | stats\n");
 		return 2;
 	}
 	return 0;

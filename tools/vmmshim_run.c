@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * vmmshim-run [--KNOB[=VALUE]]... [--] PROGRAM [ARG]...
+ * Runs a program under libvmmshim: sets the variables of the knobs that are
+ * given and LD_PRELOAD, and no others. A shell would drop those that it has no
+ * name for (exported functions) and set some of its own. See vmmshim-run(1) and
+ * vmmshim(7).
+ */
+#include "config.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MISUSED = 2, NOT_RUNNABLE = 126, NOT_FOUND = 127 };
+
+static const struct knob {
+	const char *field, *name, *type;
+} knobs[] = {
+#define KNOB(field, name, type, fallback, min, max, help) {#field, name, #type},
+#include "knobs.def"
+#undef KNOB
+};
+
+enum { N_KNOBS = sizeof(knobs) / sizeof(knobs[0]), NAME_BYTES = 80 };
+
+static void fail(const char *format, ...)
+{
+	va_list args;
+
+	fputs("vmmshim-run: ", stderr);
+	va_start(args, format);
+	vfprintf(stderr, format, args);
+	va_end(args);
+	fputc('\n', stderr);
+	exit(MISUSED);
+}
+
+/* "--decay-ms" of decay_ms. */
+static void option_of(const struct knob *k, char option[NAME_BYTES])
+{
+	snprintf(option, NAME_BYTES, "--%s", k->field);
+	for (char *s = option; *s; s++)
+		if (*s == '_')
+			*s = '-';
+}
+
+static void variable_of(const struct knob *k, char variable[NAME_BYTES])
+{
+	snprintf(variable, NAME_BYTES, "VMMSHIM%s%s", *k->name ? "_" : "",
+		 k->name);
+}
+
+/* It needs no value. */
+static bool is_bare(const struct knob *k)
+{
+	return strcmp(k->type, "BOOL") == 0;
+}
+
+static void usage(FILE *to)
+{
+	fprintf(to,
+		"usage: vmmshim-run [--KNOB=VALUE]... [--] PROGRAM [ARG]...\n"
+		"knobs (vmmshim(7) explains them):\n");
+	for (int i = 0; i < N_KNOBS; i++) {
+		const char *value = is_bare(&knobs[i]) ? "[=VALUE]" : "=VALUE";
+		char option[NAME_BYTES], variable[NAME_BYTES];
+
+		option_of(&knobs[i], option);
+		variable_of(&knobs[i], variable);
+		fprintf(to, "  %s%s (%s)\n", option, value, variable);
+	}
+}
+
+static const struct knob *find_knob(const char *word, size_t length)
+{
+	char option[NAME_BYTES];
+
+	for (int i = 0; i < N_KNOBS; i++) {
+		option_of(&knobs[i], option);
+		if (strlen(option) == length &&
+		    memcmp(option, word, length) == 0)
+			return &knobs[i];
+	}
+	return NULL;
+}
+
+/* Sets the variable that a word like --decay-ms=5 stands for. */
+static void set_knob(const char *word)
+{
+	size_t length = strcspn(word, "=");
+	const struct knob *k = find_knob(word, length);
+	char variable[NAME_BYTES];
+
+	if (!k)
+		fail("no knob %.*s; --help lists them", (int)length, word);
+	if (!word[length] && !is_bare(k))
+		fail("%s needs a value: %s=VALUE", word, word);
+	variable_of(k, variable);
+	if (setenv(variable, word[length] ? word + length + 1 : "1", 1))
+		fail("%s: %s", word, strerror(errno));
+}
+
+/* In the build tree the library lies beside this program, in .libs. */
+static void find_library(char path[PATH_MAX])
+{
+	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
+	static const char built[] = ".libs/libvmmshim.so";
+	char *slash;
+
+	path[n > 0 ? n : 0] = '\0';
+	slash = strrchr(path, '/');
+	if (slash && (size_t)(slash + 1 - path) + sizeof(built) <= PATH_MAX) {
+		memcpy(slash + 1, built, sizeof(built));
+		if (access(path, R_OK) == 0)
+			return;
+	}
+	snprintf(path, PATH_MAX, "%s/libvmmshim.so", LIBDIR);
+	if (access(path, R_OK) != 0)
+		fail("no %s", path);
+}
+
+/* Before what is preloaded already. */
+static void preload(void)
+{
+	const char *others = getenv("LD_PRELOAD");
+	char path[PATH_MAX], *all = path;
+
+	find_library(path);
+	if (strpbrk(path, " :$"))
+		fail("the loader cannot preload a path with a space, colon or "
+		     "dollar sign: %s",
+		     path);
+	if (others && *others && asprintf(&all, "%s:%s", path, others) < 0)
+		fail("out of memory");
+	if (setenv("LD_PRELOAD", all, 1))
+		fail("LD_PRELOAD: %s", strerror(errno));
+}
+
+int main(int argc, char **argv)
+{
+	int i = 1;
+
+	for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {
+		if (!argv[i][2]) {
+			i++;
+			break;
+		}
+		if (strcmp(argv[i], "--help") == 0 && argc == 2) {
+			usage(stdout);
+			return 0;
+		}
+		if (strcmp(argv[i], "--version") == 0) {
+			puts("vmmshim-run " PACKAGE_VERSION);
+			return 0;
+		}
+		set_knob(argv[i]);
+	}
+	if (i == argc) {
+		usage(stderr);
+		return MISUSED;
+	}
+	preload();
+	execvp(argv[i], argv + i);
+	fprintf(stderr, "vmmshim-run: %s: %s\n", argv[i], strerror(errno));
+	return errno == ENOENT ? NOT_FOUND : NOT_RUNNABLE;
+}
