@@ -164,7 +164,8 @@ static inline void vs_fence_look_soon(struct vs_fence *f)
  * Note [Patience]: markers are recorded late, so one may cover work that was
  * submitted after the free, even a kernel that runs until the host writes a
  * flag after this very call. The driver's cuMemAlloc would not have waited. So
- * a wait that only saves memory is short, and not repeated for one marker.
+ * a wait that only saves memory is short, and not repeated for one marker
+ * unless it is longer (Note [Late] in pool/ladder.c).
  */
 bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns);
 /* The most threads that waited at once since they were forgotten; or 1. */

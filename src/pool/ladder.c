@@ -11,6 +11,19 @@
 #define MS ((uint64_t)1000000)
 /* How long a wait that only saves memory may take; Note [Patience]. */
 #define THRIFT_PATIENCE (100 * MS)
+/*
+ * Note [Late]: a host may be 1,000 launches ahead of its GPU, and be it of a
+ * millisecond each. A pool that gave up after 100 ms, and went on by new memory
+ * until the marker was seen at last, took it for all that was freed meanwhile:
+ * two to fifty times what was live. So the more memory there would be beyond
+ * need, the longer a wait may take: twice as long for each such part of the
+ * need (or so much at least), so many times. A longer one is repeated for a
+ * marker that was waited for. Each further marker in a row that was waited for
+ * in vain makes it half as long: where work waits for the host no wait helps.
+ */
+#define LATE_SHARE 80
+#define LATE_LEAST (VS_FLOOR / 2)
+#define LATE_DOUBLINGS 4
 /* Waits of one request before it is moved for: what came back does not fit. */
 #define WAIT_ROUNDS 6
 /* How long a wait may take when the alternative is out of memory. */
@@ -77,18 +90,57 @@ static bool gather_small(struct vs_pool *pool, bool *is_gathered_out)
 	return sweep_slabs(pool);
 }
 
+/* See Note [Late]. */
+static uint64_t patience_for(struct vs_pool *pool, uint64_t span)
+{
+	uint64_t part, doublings, vain;
+
+	pthread_mutex_lock(&pool->lock);
+	part = pool->need / LATE_SHARE;
+	if (part < LATE_LEAST)
+		part = LATE_LEAST;
+	doublings = vs_plan_beyond(pool, span) / part;
+	if (doublings > LATE_DOUBLINGS)
+		doublings = LATE_DOUBLINGS;
+	/* the last may be the one at hand */
+	vain = pool->vain_markers > 0 ? pool->vain_markers - 1 : 0;
+	pthread_mutex_unlock(&pool->lock);
+	return THRIFT_PATIENCE << (doublings > vain ? doublings - vain : 0);
+}
+
+/* How many markers in a row were waited for in vain. */
+static void note_wait(struct vs_pool *pool, bool is_good)
+{
+	uint64_t slow = atomic_load(&pool->fence.slow);
+
+	pthread_mutex_lock(&pool->lock);
+	if (is_good) {
+		pool->vain_markers = 0;
+	} else if (slow != pool->vain_marker) {
+		pool->vain_marker = slow;
+		pool->vain_markers++;
+	}
+	pthread_mutex_unlock(&pool->lock);
+}
+
 /*
  * One wait for what was freed up to a tag, for thrift. True if it may have
  * brought some. What other threads free meanwhile may never end; and nothing
  * is waited for where patience would not be heeded (pool/mark).
  */
-static bool wait_for_pending(struct vs_pool *pool, uint64_t until)
+static bool wait_for_pending(struct vs_pool *pool, uint64_t span,
+			     uint64_t until)
 {
+	bool is_good;
+
 	if (vs_fence_is_complete(&pool->fence, until))
 		return false;
 	vs_mark_pending(pool);
-	return pool->fence.has_context_events &&
-	       vs_fence_wait(&pool->fence, THRIFT_PATIENCE);
+	if (!pool->fence.has_context_events)
+		return false;
+	is_good = vs_fence_wait(&pool->fence, patience_for(pool, span));
+	note_wait(pool, is_good);
+	return is_good;
 }
 
 /*
@@ -113,14 +165,14 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		may_wait = round < WAIT_ROUNDS &&
 			   vs_mark_is_worth_a_wait(pool, span);
 		pthread_mutex_unlock(&pool->lock);
-		if (may_wait && wait_for_pending(pool, until))
+		if (may_wait && wait_for_pending(pool, span, until))
 			continue;
 		if (!is_gathered && gather_small(pool, &is_gathered))
 			continue;
 		grow_once(pool, kind, span, VS_GROW_MOVE, range_out, &r);
 		if (r != CUDA_ERROR_NOT_FOUND)
 			return r;
-		if (!wait_for_pending(pool, until))
+		if (!wait_for_pending(pool, span, until))
 			break;
 		if (is_gathered)
 			sweep_slabs(pool);

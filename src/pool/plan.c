@@ -67,15 +67,18 @@ static uint64_t allowance(struct vs_pool *pool)
 	return most > held ? most - held : 0;
 }
 
+uint64_t vs_plan_beyond(struct vs_pool *pool, uint64_t span)
+{
+	uint64_t most = budget(pool), held = pool->chunks.held;
+
+	held += round_up(span, VS_GRANULE);
+	return held > most ? held - most : 0;
+}
+
 uint64_t vs_plan_surplus(struct vs_pool *pool)
 {
-	uint64_t most, held = pool->chunks.held;
-
 	/* the program may not have begun (pool/turnover) */
-	if (held <= VS_FLOOR)
-		return 0;
-	most = budget(pool);
-	return held > most ? held - most : 0;
+	return pool->chunks.held > VS_FLOOR ? vs_plan_beyond(pool, 0) : 0;
 }
 
 /* The size that the knob says, or what is left below knob MEMORY_LIMIT. */

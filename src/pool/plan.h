@@ -78,6 +78,8 @@ uint64_t vs_plan_excess(struct vs_pool *pool, enum vs_heap_kind kind,
 
 /* Bytes held beyond what the program needs (Note [Need] in pool/grow.h). */
 uint64_t vs_plan_surplus(struct vs_pool *pool);
+/* The same, were so many more created; the floor is no exception. */
+uint64_t vs_plan_beyond(struct vs_pool *pool, uint64_t span);
 
 /*
  * The driver has no more memory for a request of so many bytes. If the pool

@@ -127,6 +127,49 @@ static uint64_t go_on_until(uint64_t end)
 	return most;
 }
 
+/* Note [Late] in pool/ladder.c: longer than the pool has patience at first. */
+static void test_a_gpu_far_behind(void **state)
+{
+	CUdeviceptr p[64] = {0};
+	uint64_t seed = 7, high;
+
+	(void)state;
+	fake.lag_ns = 700 * MS;
+	for (int i = 0; i < 4000; i++) {
+		if (p[i % 64])
+			give(p[i % 64]);
+		p[i % 64] = take((20 + next(&seed) % 40) * MiB);
+		fake.now += MS / 10;
+	}
+	high = vs_stat_get(stats(), live_high);
+	assert_in_range(fake.held_high, high, high + high / 8);
+}
+
+/* There a wait is no good, however long, and is soon a short one. */
+static void test_work_that_waits_for_the_host(void **state)
+{
+	uint64_t took = 0;
+
+	(void)state;
+	for (int i = 0; i < 8; i++) {
+		CUdeviceptr p = take(1000 * MiB);
+
+		fake.lag_ns = 5000 * MS;
+		give(p);
+		took = fake.now;
+		p = take(1000 * MiB);
+		took = fake.now - took;
+		if (i == 0)
+			assert_in_range(took, 1000 * MS, 2000 * MS);
+		fake.now += 10000 * MS;
+		fake.lag_ns = 0;
+		give(p);
+		vs_pool_trim();
+		assert_int_equal(fake.held, 0);
+	}
+	assert_in_range(took, 50 * MS, 150 * MS);
+}
+
 /* What was live at the begin of a long life is not held for ever. */
 static void test_an_old_peak_is_no_need(void **state)
 {
@@ -616,6 +659,8 @@ int main(void)
 		T(a_large_block_ends_in_a_small_chunk),
 		T(idle_chunks_of_one_region_are_used),
 		T(few_large_blocks_of_changing_sizes),
+		T(a_gpu_far_behind),
+		T(work_that_waits_for_the_host),
 		T(an_old_peak_is_no_need),
 		T(a_short_peak_is_a_need),
 		T(a_late_look_ends_no_window),
