@@ -80,6 +80,15 @@ static void look(struct vs_pool *pool, struct vs_turnover *t)
 	vs_fence_forget_waiters(&pool->fence);
 }
 
+/*
+ * A new program with more live than it would get has not yet handed that out
+ * again: it may have freed its first large block, and go on by smaller ones.
+ */
+static bool is_first_round(struct vs_pool *pool)
+{
+	return pool->need > SMALL_LIVE && all_handed(pool) < 2 * pool->need;
+}
+
 /* The most for a program that is fast; for one that may yet turn out to be. */
 static uint64_t most_extra(struct vs_pool *pool, const struct vs_turnover *t)
 {
@@ -89,7 +98,7 @@ static uint64_t most_extra(struct vs_pool *pool, const struct vs_turnover *t)
 
 	if (t->is_fast && high * TIMES_LIVE > most)
 		most = high * TIMES_LIVE;
-	else if (!t->is_fast && high > unfelt)
+	else if (!t->is_fast && (high > unfelt || is_first_round(pool)))
 		most = 0;
 	return most < unfelt ? most : unfelt;
 }

@@ -112,6 +112,20 @@ static void expect_frugal(void)
 	assert_in_range(fake.held_high, high, high + high / 8 + 64 * MiB);
 }
 
+/* As one that loads its data, and makes of them what it works with. */
+static void test_a_first_block_is_no_churn(void **state)
+{
+	(void)state;
+	fake.lag_ns = 20000000;
+	give(take(2000 * MiB));
+	for (int i = 0; i < 10; i++) {
+		fake.now += 50000;
+		take(60 * MiB);
+	}
+	take(500 * MiB);
+	expect_frugal();
+}
+
 static void test_work_gets_none(void **state)
 {
 	(void)state;
@@ -271,6 +285,7 @@ int main(void)
 		cmocka_unit_test_setup(test_churn_begins_late, fresh),
 		cmocka_unit_test_setup(test_taken_back_from_a_dying_context,
 				       fresh),
+		cmocka_unit_test_setup(test_a_first_block_is_no_churn, fresh),
 		cmocka_unit_test_setup(test_work_gets_none, fresh),
 		cmocka_unit_test_setup(test_quick_work_gets_none, fresh),
 		cmocka_unit_test_setup(test_churn_may_slow_down, fresh),
