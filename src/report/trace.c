@@ -339,7 +339,7 @@ static void add(uint64_t id, size_t size)
 	r = &ring->records[head % RING_RECORDS];
 	r->number = atomic_fetch_add_explicit(&next_number, 1,
 					      memory_order_relaxed);
-	r->ns = vs_clock_ns(CLOCK_MONOTONIC);
+	r->ns = vs_clock_stamp_ns();
 	r->id = id;
 	r->size = size;
 	atomic_store_explicit(&ring->head, head + 1, memory_order_release);
