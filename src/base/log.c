@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/log.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/fmt.h"
@@ -18,6 +21,35 @@ static const char *const level_names[] = {"none", "error", "warn", "info",
 
 /* Lines asked for so far, by level; debug is not counted. */
 static _Atomic unsigned n_lines[VS_LOG_DEBUG];
+
+/* Note [Descriptor 2]; constant once noted. */
+static struct stat noted;
+
+void vs_log_note_stderr(void)
+{
+	int saved = errno;
+
+	if (fstat(STDERR_FILENO, &noted) != 0)
+		noted = (struct stat){0};
+	errno = saved;
+}
+
+int vs_log_stderr(void)
+{
+	int saved = errno, fd = STDERR_FILENO;
+	struct stat now;
+
+	if (fstat(fd, &now) != 0)
+		fd = -1;
+	else if (now.st_dev == noted.st_dev && now.st_ino == noted.st_ino)
+		;
+	else if (S_ISSOCK(now.st_mode) || S_ISBLK(now.st_mode) ||
+		 (S_ISREG(now.st_mode) &&
+		  (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR))
+		fd = -1;
+	errno = saved;
+	return fd;
+}
 
 static struct vs_fmt start_line(enum vs_log_level level, char *line)
 {
@@ -36,7 +68,7 @@ static void end_line(struct vs_fmt *f)
 			f->text[i] = '?';
 	f->size++;
 	vs_fmt_char(f, '\n');
-	vs_fmt_write(f, STDERR_FILENO);
+	vs_fmt_write(f, vs_log_stderr());
 }
 
 /* Counts the line; `line` is a buffer for the notice that comes at the cap. */

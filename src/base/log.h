@@ -10,6 +10,12 @@
  * cost something.
  *
  * The function that first knows an error logs it, callers pass it up.
+ *
+ * Note [Descriptor 2]: a daemon may close all that it has, and what it opens
+ * next, a database or a connection, is descriptor 2 then. So what became of it
+ * since the knobs were read is looked at before each line: nothing is written
+ * to a socket or a block device that is new there, nor to a file that is open
+ * for reading, too. Where errors of programs are sent to is not.
  */
 #ifndef VS_BASE_LOG_H
 #define VS_BASE_LOG_H
@@ -33,6 +39,11 @@ static inline bool vs_log_on(enum vs_log_level level)
 {
 	return (int)level <= vs_log_level;
 }
+
+/* What descriptor 2 is now, is stderr. Once, when the knobs are read. */
+void vs_log_note_stderr(void);
+/* Where stderr is: 2, or -1, see Note [Descriptor 2]. Async-signal-safe. */
+int vs_log_stderr(void);
 
 /*
  * Writes one line. Understands %s %d %i %u %x %lu %ld %lx %llu %zu %p %c %%

@@ -148,7 +148,7 @@ void vs_dump_write(const char *why)
 {
 	int saved_errno = errno, cancel = vs_cancel_hold();
 	struct vs_dump_head head;
-	int fd;
+	int file, fd;
 
 	if (atomic_load(&owner) != getpid() || !enter())
 		goto out;
@@ -163,13 +163,14 @@ void vs_dump_write(const char *why)
 		.uptime_ns = vs_clock_ns(CLOCK_MONOTONIC) - started_ns,
 		.time_s = vs_clock_ns(CLOCK_REALTIME) / 1000000000,
 	};
-	fd = open_file();
+	file = open_file();
+	fd = file < 0 ? vs_log_stderr() : file;
 	if (vs_knobs.stats_format == VS_FORMAT_JSON)
-		vs_emit_json(&head, fd < 0 ? STDERR_FILENO : fd);
+		vs_emit_json(&head, fd);
 	else
-		vs_emit_text(&head, fd < 0 ? STDERR_FILENO : fd);
-	if (fd >= 0)
-		close(fd);
+		vs_emit_text(&head, fd);
+	if (file >= 0)
+		close(file);
 	leave();
 out:
 	vs_cancel_let(cancel);

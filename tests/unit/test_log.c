@@ -5,12 +5,15 @@
 #include "base/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -131,6 +134,51 @@ static void caps_each_level(void **unused)
 	assert_int_equal(count(c.err, "vmmshim error: e\n"), 1);
 }
 
+/* One line into each kind of thing that descriptor 2 may become. */
+static void replaced(void *unused)
+{
+	char name[] = "/tmp/vmmshim-test-XXXXXX", got[64] = "";
+	int pair[2], ends[2], file = mkstemp(name); /* to read and write */
+	int saved = dup(STDERR_FILENO);
+	int log_file = open(name, O_WRONLY | O_APPEND);
+
+	(void)unused;
+	CHECK(file >= 0 && log_file >= 0 && unlink(name) == 0);
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0);
+	CHECK(pipe(ends) == 0);
+	vs_log_note_stderr();
+	vs_warn("stderr");
+	dup2(file, STDERR_FILENO);
+	vs_warn("a database");
+	dup2(pair[0], STDERR_FILENO);
+	vs_warn("a connection");
+	close(STDERR_FILENO);
+	vs_warn("closed");
+	CHECK(lseek(file, 0, SEEK_END) == 0);
+	CHECK(recv(pair[1], got, sizeof(got), MSG_DONTWAIT) < 0);
+	dup2(ends[1], STDERR_FILENO);
+	vs_warn("a pipe");
+	CHECK(read(ends[0], got, sizeof(got) - 1) > 0);
+	CHECK(strstr(got, "warn: a pipe\n"));
+	dup2(log_file, STDERR_FILENO);
+	vs_warn("a log");
+	CHECK(lseek(file, 0, SEEK_END) > 0);
+	/* such a file, or socket, may be stderr from the beginning */
+	dup2(pair[0], STDERR_FILENO);
+	vs_log_note_stderr();
+	vs_warn("a journal");
+	CHECK(recv(pair[1], got, sizeof(got), MSG_DONTWAIT) > 0);
+	dup2(saved, STDERR_FILENO);
+}
+
+static void writes_to_stderr_only(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, replaced, NULL);
+	assert_child_ok(&c);
+	assert_string_equal(child_text(&c), "vmmshim warn: stderr\n");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -138,6 +186,7 @@ int main(void)
 		cmocka_unit_test(names_the_process),
 		cmocka_unit_test(stays_one_line),
 		cmocka_unit_test(caps_each_level),
+		cmocka_unit_test(writes_to_stderr_only),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
