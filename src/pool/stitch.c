@@ -3,7 +3,7 @@
 
 #define NO_CAP UINT64_MAX
 #define WORTH_A_VIEW ((uint64_t)4 << 20) /* bytes a tail must bring more */
-#define WORTH_A_HEAD ((uint64_t)4 << 20) /* bytes a head must save at least */
+#define WORTH_A_HEAD ((uint64_t)4 << 20) /* bytes a head must save */
 
 /* Largest chunk to touch: a small block would keep it from being idle. */
 static uint64_t cap_of(struct vs_pool *pool, struct vs_plan *plan,
@@ -46,14 +46,17 @@ static CUresult add(struct vs_pool *pool, struct vs_plan *plan,
 CUresult vs_stitch_tail(struct vs_pool *pool, struct vs_plan *plan,
 			uint64_t base_span, enum vs_grow_how how)
 {
-	uint64_t cap = cap_of(pool, plan, how), tail;
+	uint64_t cap = cap_of(pool, plan, how), tail, least = base_span;
 	struct vs_chunk *c;
 
+	/* where all there is is to serve, so is the last granule */
+	if (how != VS_GROW_ALL)
+		least += WORTH_A_VIEW;
 	if (pool->is_contiguous)
 		return CUDA_SUCCESS;
 	vs_chunks_refresh(pool);
 	for (c = vs_chunk_tail_last(pool); c; c = vs_chunk_tail_prev(c)) {
-		if (c->tail <= base_span + WORTH_A_VIEW)
+		if (c->tail <= least)
 			return CUDA_SUCCESS;
 		if (c->tail < plan->span && may_use(pool, plan, c, cap))
 			break;
@@ -136,17 +139,18 @@ static CUresult add_idle(struct vs_pool *pool, struct vs_plan *plan,
 
 /* What is idle does not do: new chunks, and the largest idle head behind. */
 static CUresult add_new(struct vs_pool *pool, struct vs_plan *plan,
-			uint64_t cap)
+			uint64_t cap, enum vs_grow_how how)
 {
 	uint64_t before = plan->filled, wanted = plan->left, got;
+	uint64_t least = how == VS_GROW_ALL ? 1 : WORTH_A_HEAD;
 	struct vs_chunk *c = NULL;
 
 	if (!pool->is_contiguous)
 		c = vs_chunk_head_last(pool);
-	while (c && c->head >= WORTH_A_HEAD &&
+	while (c && c->head >= least &&
 	       (c->head >= wanted || !may_use(pool, plan, c, cap)))
 		c = vs_chunk_head_prev(c);
-	if (c && c->head >= WORTH_A_HEAD)
+	if (c && c->head >= least)
 		wanted -= c->head;
 	if (!vs_plan_new(pool, plan, wanted, true))
 		return CUDA_ERROR_OUT_OF_MEMORY;
@@ -170,6 +174,6 @@ CUresult vs_stitch_rest(struct vs_pool *pool, struct vs_plan *plan,
 		return CUDA_ERROR_NOT_FOUND;
 	r = add_idle(pool, plan, cap);
 	if (r == CUDA_ERROR_NOT_FOUND && how != VS_GROW_MOVE)
-		r = add_new(pool, plan, cap);
+		r = add_new(pool, plan, cap, how);
 	return r;
 }

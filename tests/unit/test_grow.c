@@ -170,6 +170,36 @@ static void test_work_that_waits_for_the_host(void **state)
 	assert_in_range(took, 50 * MS, 150 * MS);
 }
 
+/* One that needs all the rest of the device, of which a chunk has 2 MiB. */
+static void take_all_the_rest(void)
+{
+	CUdeviceptr p = take(fake.memory - fake.held + 2 * MiB);
+
+	assert_non_null(fake_mapping(p));
+	assert_int_equal(fake.held, fake.memory);
+	assert_int_equal(stats()->live, fake.memory);
+}
+
+static void test_the_last_granule_is_had(void **state)
+{
+	CUdeviceptr p;
+
+	/* idle is the end of a chunk */
+	fresh_driver(GiB / 2);
+	give(take(64 * MiB));
+	take(62 * MiB);
+	take_all_the_rest();
+	/* its begin */
+	fresh_driver(GiB / 2);
+	give(take(64 * MiB));
+	p = take(10 * MiB);
+	take(54 * MiB);
+	give(p);
+	take(8 * MiB);
+	take_all_the_rest();
+	fresh(state);
+}
+
 /* What was live at the begin of a long life is not held for ever. */
 static void test_an_old_peak_is_no_need(void **state)
 {
@@ -661,6 +691,7 @@ int main(void)
 		T(few_large_blocks_of_changing_sizes),
 		T(a_gpu_far_behind),
 		T(work_that_waits_for_the_host),
+		T(the_last_granule_is_had),
 		T(an_old_peak_is_no_need),
 		T(a_short_peak_is_a_need),
 		T(a_late_look_ends_no_window),
