@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/cancel.h"
+#include "base/clock.h"
 
 /* A version index with this bit is not the symbol's default version. */
 #define VERSION_HIDDEN 0x8000
@@ -250,37 +251,46 @@ void *vs_loader_look(void *handle, const char *name, const char *version)
  * that is born while another thread iterates would hang in its first dlopen.
  * So a fork waits for the iterations under way, and new ones for the fork:
  * neither for long, since what else a fork waits for may wait for this thread.
+ * Nobody waits for himself: a signal handler may fork in the middle of a look,
+ * and a handler of forks may look.
  */
-#define PATIENCE_TICKS 1000
+#define PATIENCE_MS 100
 #define TICK_NS 100000
 
 static _Atomic int n_iterating, n_forking;
+/* Of this thread: a signal's handler may fork, a fork's handler may look. */
+static __thread int own_iterating,
+	own_forking __attribute__((tls_model("initial-exec")));
 
-/* Until the number is 0, or for a tenth of a second. */
-static void wait_for_none(_Atomic int *number)
+/* Until the number is that of this thread's own, or a tenth of a second. */
+static void wait_for_none(_Atomic int *number, int own)
 {
+	uint64_t began = vs_clock_ms();
 	int saved = errno;
 
-	for (int i = 0; i < PATIENCE_TICKS && atomic_load(number) > 0; i++)
+	while (atomic_load(number) > own && vs_clock_ms() - began < PATIENCE_MS)
 		vs_cancel_free_sleep(TICK_NS);
 	errno = saved;
 }
 
 void vs_loader_before_fork(void)
 {
+	own_forking++;
 	atomic_fetch_add(&n_forking, 1);
-	wait_for_none(&n_iterating);
+	wait_for_none(&n_iterating, own_iterating);
 }
 
 void vs_loader_after_fork(void)
 {
 	atomic_fetch_sub(&n_forking, 1);
+	own_forking--;
 }
 
 void vs_loader_forked(void)
 {
+	own_forking = 0;
 	atomic_store(&n_forking, 0);
-	atomic_store(&n_iterating, 0);
+	atomic_store(&n_iterating, own_iterating);
 }
 
 int vs_loader_iterate(int (*look)(struct dl_phdr_info *, size_t, void *),
@@ -288,14 +298,18 @@ int vs_loader_iterate(int (*look)(struct dl_phdr_info *, size_t, void *),
 {
 	int result;
 
+	own_iterating++;
 	atomic_fetch_add(&n_iterating, 1);
-	if (atomic_load(&n_forking) > 0) {
+	if (own_forking == 0 && atomic_load(&n_forking) > 0) {
 		atomic_fetch_sub(&n_iterating, 1);
-		wait_for_none(&n_forking);
+		own_iterating--;
+		wait_for_none(&n_forking, 0);
+		own_iterating++;
 		atomic_fetch_add(&n_iterating, 1);
 	}
 	result = dl_iterate_phdr(look, data);
 	atomic_fetch_sub(&n_iterating, 1);
+	own_iterating--;
 	return result;
 }
 

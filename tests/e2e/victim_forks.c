@@ -51,11 +51,18 @@ static void *work(void *arg)
 	return NULL;
 }
 
-static void *look_up(void *driver)
+static void *driver;
+
+static void look(void)
+{
+	CHECK(dlsym(driver, "cuCtxGetCurrent"));
+}
+
+static void *look_up(void *unused)
 {
 	while (!is_done)
-		CHECK(dlsym(driver, "cuCtxGetCurrent"));
-	return NULL;
+		look();
+	return unused;
 }
 
 /* The life of one child; its exit status is 0 when all went as it must. */
@@ -130,16 +137,17 @@ int main(int argc, char **argv)
 {
 	int n = argc > 1 ? atoi(argv[1]) : 1000;
 	pthread_t threads[N_THREADS], looker;
-	void *driver;
 
+	/* before the shim, so that its handlers run around these */
+	driver = dlopen("libcuda.so.1", RTLD_NOW);
+	CHECK(driver);
+	pthread_atfork(look, look, NULL);
 	ctx = victim_start(0);
 	kept = victim_alloc(3 * MiB);
 	TRY(cuMemsetD8(kept, 5, 3 * MiB));
 	for (uintptr_t i = 0; i < N_THREADS; i++)
 		CHECK(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
-	driver = dlopen("libcuda.so.1", RTLD_NOW);
-	CHECK(driver);
-	CHECK(pthread_create(&looker, NULL, look_up, driver) == 0);
+	CHECK(pthread_create(&looker, NULL, look_up, NULL) == 0);
 	for (int i = 0; i < n; i++)
 		one_child(i % N_WAYS);
 	is_done = true;
