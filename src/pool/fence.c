@@ -447,6 +447,18 @@ static bool wait_for_contexts(struct vs_fence *f)
 	return true;
 }
 
+/* The longest of several threads' waits is what is not repeated. */
+static void note_slow(struct vs_fence *f, uint64_t epoch, uint64_t patience_ns)
+{
+	pthread_mutex_lock(&f->lock);
+	if (epoch > atomic_load(&f->slow) ||
+	    patience_ns > atomic_load(&f->slow_patience)) {
+		atomic_store(&f->slow_patience, patience_ns);
+		atomic_store(&f->slow, epoch);
+	}
+	pthread_mutex_unlock(&f->lock);
+}
+
 static bool wait_for_oldest(struct vs_fence *f, uint64_t epoch, uint64_t began,
 			    uint64_t patience_ns)
 {
@@ -456,8 +468,7 @@ static bool wait_for_oldest(struct vs_fence *f, uint64_t epoch, uint64_t began,
 		if (atomic_load_explicit(&f->is_broken, memory_order_relaxed))
 			return false;
 		if (vs_vmm_clock() - began > patience_ns) {
-			atomic_store(&f->slow_patience, patience_ns);
-			atomic_store(&f->slow, epoch);
+			note_slow(f, epoch, patience_ns);
 			return false;
 		}
 		vs_vmm_pause(round);

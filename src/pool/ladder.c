@@ -18,12 +18,16 @@
  * two to fifty times what was live. So the more memory there would be beyond
  * need, the longer a wait may take: twice as long for each such part of the
  * need (or so much at least), so many times. A longer one is repeated for a
- * marker that was waited for. Each further marker in a row that was waited for
- * in vain makes it half as long: where work waits for the host no wait helps.
+ * marker that was waited for, so that one may cost some three seconds. Each
+ * further marker that was waited for in vain makes it half as long: where work
+ * waits for the host no wait helps. A longer wait than the shortest that was
+ * good takes that back; so many short ones, of which any program has some, take
+ * one back.
  */
 #define LATE_SHARE 80
 #define LATE_LEAST (VS_FLOOR / 2)
 #define LATE_DOUBLINGS 4
+#define LATE_FORGIVES 16
 /* Waits of one request before it is moved for: what came back does not fit. */
 #define WAIT_ROUNDS 6
 /* How long a wait may take when the alternative is out of memory. */
@@ -108,17 +112,22 @@ static uint64_t patience_for(struct vs_pool *pool, uint64_t span)
 	return THRIFT_PATIENCE << (doublings > vain ? doublings - vain : 0);
 }
 
-/* How many markers in a row were waited for in vain. */
-static void note_wait(struct vs_pool *pool, bool is_good)
+/* How many markers were waited for in vain, see Note [Late]. */
+static void note_wait(struct vs_pool *pool, bool is_good, uint64_t took)
 {
 	uint64_t slow = atomic_load(&pool->fence.slow);
 
 	pthread_mutex_lock(&pool->lock);
-	if (is_good) {
+	if (is_good && took > THRIFT_PATIENCE) {
 		pool->vain_markers = 0;
+	} else if (is_good) {
+		if (pool->vain_markers > 0 &&
+		    ++pool->good_waits % LATE_FORGIVES == 0)
+			pool->vain_markers--;
 	} else if (slow != pool->vain_marker) {
 		pool->vain_marker = slow;
-		pool->vain_markers++;
+		if (pool->vain_markers <= LATE_DOUBLINGS)
+			pool->vain_markers++;
 	}
 	pthread_mutex_unlock(&pool->lock);
 }
@@ -131,6 +140,7 @@ static void note_wait(struct vs_pool *pool, bool is_good)
 static bool wait_for_pending(struct vs_pool *pool, uint64_t span,
 			     uint64_t until)
 {
+	uint64_t began;
 	bool is_good;
 
 	if (vs_fence_is_complete(&pool->fence, until))
@@ -138,8 +148,9 @@ static bool wait_for_pending(struct vs_pool *pool, uint64_t span,
 	vs_mark_pending(pool);
 	if (!pool->fence.has_context_events)
 		return false;
+	began = vs_vmm_clock();
 	is_good = vs_fence_wait(&pool->fence, patience_for(pool, span));
-	note_wait(pool, is_good);
+	note_wait(pool, is_good, vs_vmm_clock() - began);
 	return is_good;
 }
 

@@ -15,9 +15,9 @@
 /*
  * Makes a live range of `span` bytes in a heap, a multiple of VS_RANGE_ALIGN,
  * which the caller hands out. OUT_OF_MEMORY after the last step; else what the
- * driver said. May wait: 0.1 s where that only saves memory, up to 1.6 s where
- * that is much (Note [Late] in ladder.c), 30 s where the alternative is out of
- * memory. Any thread, no lock held.
+ * driver said. May wait: 0.1 s where that only saves memory, where that is much
+ * up to 1.6 s, and 3 s for one marker (Note [Late] in ladder.c); 30 s where the
+ * alternative is out of memory. Any thread, no lock held.
  */
 CUresult vs_ladder_climb(struct vs_pool *pool, enum vs_heap_kind kind,
 			 uint64_t span, struct vs_range **range_out);

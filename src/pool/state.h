@@ -69,7 +69,8 @@ struct vs_pool {
 	uint64_t now;		      /* clock, ns, as of the last tick */
 	uint64_t small_bytes;	   /* live small objects, when last added up */
 	uint64_t need;		   /* bytes; see Note [Need] in pool/grow.h */
-	unsigned vain_markers;	   /* in a row; Note [Late] in pool/ladder.c */
+	unsigned vain_markers;	   /* see Note [Late] in pool/ladder.c */
+	unsigned good_waits;	   /* short ones since; the same */
 	uint64_t vain_marker;	   /* the last one's epoch */
 	_Atomic uint64_t vain_ask; /* clock, ns; the last ... */
 	_Atomic unsigned n_vain;   /* ... of so many in a row; pool/others */

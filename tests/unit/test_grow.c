@@ -170,6 +170,36 @@ static void test_work_that_waits_for_the_host(void **state)
 	assert_in_range(took, 50 * MS, 150 * MS);
 }
 
+/*
+ * Nor do waits that end in time, of which each program has some, make those for
+ * work that waits for the host long again.
+ */
+static void test_short_waits_prove_nothing_of_long_ones(void **state)
+{
+	uint64_t took = 0, began;
+
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		CUdeviceptr p = take(1000 * MiB);
+
+		fake.lag_ns = 20 * MS;
+		give(p);
+		p = take(1000 * MiB);
+		fake.lag_ns = 20000 * MS;
+		give(p);
+		began = fake.now;
+		p = take(1000 * MiB);
+		took += fake.now - began;
+		if (i == 9)
+			took = 0;
+		fake.now += 30000 * MS;
+		fake.lag_ns = 0;
+		give(p);
+		vs_pool_trim();
+	}
+	assert_in_range(took / 10, 50 * MS, 250 * MS);
+}
+
 /* One that needs all the rest of the device, of which a chunk has 2 MiB. */
 static void take_all_the_rest(void)
 {
@@ -691,6 +721,7 @@ int main(void)
 		T(few_large_blocks_of_changing_sizes),
 		T(a_gpu_far_behind),
 		T(work_that_waits_for_the_host),
+		T(short_waits_prove_nothing_of_long_ones),
 		T(the_last_granule_is_had),
 		T(an_old_peak_is_no_need),
 		T(a_short_peak_is_a_need),
