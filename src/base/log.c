@@ -34,6 +34,17 @@ void vs_log_note_stderr(void)
 	errno = saved;
 }
 
+/* A file that is read and written anywhere in. */
+static bool is_data(const struct stat *about, int fd)
+{
+	int flags;
+
+	if (!S_ISREG(about->st_mode))
+		return S_ISSOCK(about->st_mode) || S_ISBLK(about->st_mode);
+	flags = fcntl(fd, F_GETFL);
+	return (flags & O_ACCMODE) == O_RDWR && !(flags & O_APPEND);
+}
+
 int vs_log_stderr(void)
 {
 	int saved = errno, fd = STDERR_FILENO;
@@ -41,11 +52,8 @@ int vs_log_stderr(void)
 
 	if (fstat(fd, &now) != 0)
 		fd = -1;
-	else if (now.st_dev == noted.st_dev && now.st_ino == noted.st_ino)
-		;
-	else if (S_ISSOCK(now.st_mode) || S_ISBLK(now.st_mode) ||
-		 (S_ISREG(now.st_mode) &&
-		  (fcntl(fd, F_GETFL) & O_ACCMODE) == O_RDWR))
+	else if ((now.st_dev != noted.st_dev || now.st_ino != noted.st_ino) &&
+		 is_data(&now, fd))
 		fd = -1;
 	errno = saved;
 	return fd;

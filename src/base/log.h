@@ -15,7 +15,7 @@
  * next, a database or a connection, is descriptor 2 then. So what became of it
  * since the knobs were read is looked at before each line: nothing is written
  * to a socket or a block device that is new there, nor to a file that is open
- * for reading, too. Where errors of programs are sent to is not.
+ * for reading, too, and not for appending, as a log is.
  */
 #ifndef VS_BASE_LOG_H
 #define VS_BASE_LOG_H

@@ -140,7 +140,7 @@ static void replaced(void *unused)
 	char name[] = "/tmp/vmmshim-test-XXXXXX", got[64] = "";
 	int pair[2], ends[2], file = mkstemp(name); /* to read and write */
 	int saved = dup(STDERR_FILENO);
-	int log_file = open(name, O_WRONLY | O_APPEND);
+	int log_file = open(name, O_RDWR | O_APPEND);
 
 	(void)unused;
 	CHECK(file >= 0 && log_file >= 0 && unlink(name) == 0);
