@@ -27,6 +27,7 @@
 /* Written by vs_dump_init, constant afterwards. */
 static _Atomic pid_t owner; /* the process that dumps; 0: none yet */
 static char path[PATH_MAX]; /* STATS_FILE resolved, "" for stderr */
+static const char *given;   /* the part of it that the user gave */
 static char program[64];
 static char mode[8];
 static char host[HOST_NAME_MAX + 1];
@@ -65,6 +66,7 @@ static void make_path_absolute(void)
 	size_t size = strlen(path) + 1;
 	long n;
 
+	given = path;
 	if (!path[0] || path[0] == '/')
 		return;
 	n = syscall(SYS_getcwd, folder, sizeof(folder)); /* with the NUL */
@@ -73,6 +75,7 @@ static void make_path_absolute(void)
 	folder[n - 1] = '/';
 	memmove(path + n, path, size);
 	memcpy(path, folder, (size_t)n);
+	given = path + n;
 }
 
 void vs_dump_init(void)
@@ -129,14 +132,17 @@ static void leave(void)
  */
 static int open_file(void)
 {
+	const int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY |
+			  O_NONBLOCK;
 	int fd;
 
 	if (!path[0])
 		return -1;
-	fd = vs_fd_clear(open(path,
-			      O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC |
-				      O_NOCTTY | O_NONBLOCK,
-			      0644));
+	fd = open(path, flags, 0644);
+	/* the folder has another name by now, or is the root */
+	if (fd < 0 && given != path && (errno == ENOENT || errno == EACCES))
+		fd = open(given, flags, 0644);
+	fd = vs_fd_clear(fd);
 	if (fd < 0 && !atomic_flag_test_and_set(&has_warned))
 		vs_warn("VMMSHIM_STATS_FILE: cannot write %s (%s), "
 			"statistics go to stderr",

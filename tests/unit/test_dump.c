@@ -377,6 +377,30 @@ static void file_of_a_daemon(void **unused)
 	assert_non_null(strstr(content, "no device has a pool yet\n"));
 }
 
+static void rename_and_dump(void *unused)
+{
+	(void)unused;
+	if (mkdir("vmmshim-before", 0700) != 0 || chdir("vmmshim-before") != 0)
+		_exit(98);
+	vs_dump_init();
+	if (rename("../vmmshim-before", "../vmmshim-after") != 0)
+		_exit(98);
+	vs_dump_write("program");
+	if (unlink("vmmshim-relative") != 0 || rmdir("../vmmshim-after") != 0)
+		_exit(97);
+}
+
+static void file_of_a_folder_with_a_new_name(void **unused)
+{
+	const char *environment[] = {"VMMSHIM_STATS_FILE=vmmshim-relative",
+				     NULL};
+
+	(void)unused;
+	child_run(&c, environment, rename_and_dump, NULL);
+	assert_child_ok(&c);
+	assert_int_equal(c.len, 0);
+}
+
 static void fork_and_dump(void *unused)
 {
 	int status;
@@ -524,6 +548,7 @@ int main(void)
 		cmocka_unit_test(pipe_without_reader),
 		cmocka_unit_test(file_without_stderr),
 		cmocka_unit_test(file_of_a_daemon),
+		cmocka_unit_test(file_of_a_folder_with_a_new_name),
 		cmocka_unit_test(only_the_owner),
 		cmocka_unit_test(at_exit),
 		cmocka_unit_test(never_mixed),
