@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 enum { MISUSED = 2, NOT_RUNNABLE = 126, NOT_FOUND = 127 };
@@ -109,11 +110,13 @@ static void set_knob(const char *word)
 /* In the build tree the library lies beside this program, in .libs. */
 static void find_library(char path[PATH_MAX])
 {
-	ssize_t n = readlink("/proc/self/exe", path, PATH_MAX - 1);
 	static const char built[] = ".libs/libvmmshim.so";
+	const char *self = (const char *)getauxval(AT_EXECFN);
 	char *slash;
 
-	path[n > 0 ? n : 0] = '\0';
+	/* without /proc, too */
+	if (!self || !realpath(self, path))
+		path[0] = '\0';
 	slash = strrchr(path, '/');
 	if (slash && (size_t)(slash + 1 - path) + sizeof(built) <= PATH_MAX) {
 		memcpy(slash + 1, built, sizeof(built));
@@ -132,9 +135,9 @@ static void preload(void)
 	char path[PATH_MAX], *all = path;
 
 	find_library(path);
-	if (strpbrk(path, " :$"))
-		fail("the loader cannot preload a path with a space, colon or "
-		     "dollar sign: %s",
+	if (strpbrk(path, " :"))
+		fail("the loader cannot preload a path with a space or colon: "
+		     "%s",
 		     path);
 	if (others && *others && asprintf(&all, "%s:%s", path, others) < 0)
 		fail("out of memory");
@@ -144,14 +147,14 @@ static void preload(void)
 
 int main(int argc, char **argv)
 {
-	int i = 1;
+	int i = 1, why;
 
 	for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {
 		if (!argv[i][2]) {
 			i++;
 			break;
 		}
-		if (strcmp(argv[i], "--help") == 0 && argc == 2) {
+		if (strcmp(argv[i], "--help") == 0 && i + 1 == argc) {
 			usage(stdout);
 			return 0;
 		}
@@ -167,6 +170,7 @@ int main(int argc, char **argv)
 	}
 	preload();
 	execvp(argv[i], argv + i);
-	fprintf(stderr, "vmmshim-run: %s: %s\n", argv[i], strerror(errno));
-	return errno == ENOENT ? NOT_FOUND : NOT_RUNNABLE;
+	why = errno;
+	fprintf(stderr, "vmmshim-run: %s: %s\n", argv[i], strerror(why));
+	return why == ENOENT ? NOT_FOUND : NOT_RUNNABLE;
 }
