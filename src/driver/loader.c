@@ -259,8 +259,8 @@ void *vs_loader_look(void *handle, const char *name, const char *version)
 
 static _Atomic int n_iterating, n_forking;
 /* Of this thread: a signal's handler may fork, a fork's handler may look. */
-static __thread int own_iterating,
-	own_forking __attribute__((tls_model("initial-exec")));
+static __thread int own_iterating __attribute__((tls_model("initial-exec")));
+static __thread int own_forking __attribute__((tls_model("initial-exec")));
 
 /* Until the number is that of this thread's own, or a tenth of a second. */
 static void wait_for_none(_Atomic int *number, int own)

@@ -20,9 +20,9 @@
  * need (or so much at least), so many times. A longer one is repeated for a
  * marker that was waited for, so that one may cost some three seconds. Each
  * further marker that was waited for in vain makes it half as long: where work
- * waits for the host no wait helps. A longer wait than the shortest that was
- * good takes that back; so many short ones, of which any program has some, take
- * one back.
+ * waits for the host no wait helps. One that ended well, and was longer than
+ * the shortest patience, takes all that back; of shorter ones, of which any
+ * program has some, so many take back one.
  */
 #define LATE_SHARE 80
 #define LATE_LEAST (VS_FLOOR / 2)
