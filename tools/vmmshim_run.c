@@ -30,7 +30,8 @@ static const struct knob {
 
 enum { N_KNOBS = sizeof(knobs) / sizeof(knobs[0]), NAME_BYTES = 80 };
 
-static void fail(const char *format, ...)
+static __attribute__((format(printf, 1, 2), noreturn)) void
+fail(const char *format, ...)
 {
 	va_list args;
 
