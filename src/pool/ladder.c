@@ -19,10 +19,10 @@
  * need, the longer a wait may take: twice as long for each such part of the
  * need (or so much at least), so many times. A longer one is repeated for a
  * marker that was waited for, so that one may cost some three seconds. Each
- * further marker that was waited for in vain makes it half as long: where work
- * waits for the host no wait helps. One that ended well, and was longer than
- * the shortest patience, takes all that back; of shorter ones, of which any
- * program has some, so many take back one.
+ * further marker that took a longer one in vain makes it half as long: where
+ * work waits for the host no wait helps. One that ended well, and was longer
+ * than the shortest patience, takes all that back; of shorter ones, of which
+ * any program has some, so many take back one.
  */
 #define LATE_SHARE 80
 #define LATE_LEAST (VS_FLOOR / 2)
@@ -124,7 +124,8 @@ static void note_wait(struct vs_pool *pool, bool is_good, uint64_t took)
 		if (pool->vain_markers > 0 &&
 		    ++pool->good_waits % LATE_FORGIVES == 0)
 			pool->vain_markers--;
-	} else if (slow != pool->vain_marker) {
+	} else if (took > THRIFT_PATIENCE * 3 / 2 &&
+		   slow != pool->vain_marker) {
 		pool->vain_marker = slow;
 		if (pool->vain_markers <= LATE_DOUBLINGS)
 			pool->vain_markers++;

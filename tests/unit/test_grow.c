@@ -128,13 +128,12 @@ static uint64_t go_on_until(uint64_t end)
 }
 
 /* Note [Late] in pool/ladder.c: longer than the pool has patience at first. */
-static void test_a_gpu_far_behind(void **state)
+static void go_on_behind(uint64_t lag_ns)
 {
 	CUdeviceptr p[64] = {0};
 	uint64_t seed = 7, high;
 
-	(void)state;
-	fake.lag_ns = 700 * MS;
+	fake.lag_ns = lag_ns;
 	for (int i = 0; i < 4000; i++) {
 		if (p[i % 64])
 			give(p[i % 64]);
@@ -143,6 +142,16 @@ static void test_a_gpu_far_behind(void **state)
 	}
 	high = vs_stat_get(stats(), live_high);
 	assert_in_range(fake.held_high, high, high + high / 8);
+}
+
+static void test_a_gpu_far_behind(void **state)
+{
+	static const uint64_t lag_ms[] = {110, 150, 700};
+
+	for (int i = 0; i < 3; i++) {
+		fresh(state);
+		go_on_behind(lag_ms[i] * MS);
+	}
 }
 
 /* There a wait is no good, however long, and is soon a short one. */
@@ -168,6 +177,28 @@ static void test_work_that_waits_for_the_host(void **state)
 		assert_int_equal(fake.held, 0);
 	}
 	assert_in_range(took, 50 * MS, 150 * MS);
+}
+
+/* Short ones that were vain say no more of long ones than those that ended. */
+static void test_short_waits_in_vain_do_not_shorten_long_ones(void **state)
+{
+	CUdeviceptr most = take(910 * MiB), p;
+
+	(void)state;
+	for (int i = 0; i < 8; i++) {
+		p = take(90 * MiB);
+		fake.lag_ns = 150 * MS;
+		give(p);
+		p = take(90 * MiB);
+		fake.now += 1000 * MS;
+		fake.lag_ns = 0;
+		give(p);
+		vs_pool_trim();
+	}
+	fake.lag_ns = 150 * MS;
+	give(most);
+	take(910 * MiB);
+	assert_true(fake.held <= 1100 * MiB);
 }
 
 /*
@@ -721,6 +752,7 @@ int main(void)
 		T(few_large_blocks_of_changing_sizes),
 		T(a_gpu_far_behind),
 		T(work_that_waits_for_the_host),
+		T(short_waits_in_vain_do_not_shorten_long_ones),
 		T(short_waits_prove_nothing_of_long_ones),
 		T(the_last_granule_is_had),
 		T(an_old_peak_is_no_need),
