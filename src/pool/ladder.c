@@ -21,8 +21,8 @@
  * marker that was waited for, so that one may cost some three seconds. Each
  * further marker that took a longer one in vain makes it half as long: where
  * work waits for the host no wait helps. One that ended well, and was longer
- * than the shortest patience, takes all that back; of shorter ones, of which
- * any program has some, so many take back one.
+ * than the shortest patience or for that marker, takes all that back; of
+ * others, of which any program has some, so many take back one.
  */
 #define LATE_SHARE 80
 #define LATE_LEAST (VS_FLOOR / 2)
@@ -112,13 +112,17 @@ static uint64_t patience_for(struct vs_pool *pool, uint64_t span)
 	return THRIFT_PATIENCE << (doublings > vain ? doublings - vain : 0);
 }
 
-/* How many markers were waited for in vain, see Note [Late]. */
-static void note_wait(struct vs_pool *pool, bool is_good, uint64_t took)
+/*
+ * How many markers were waited for in vain, see Note [Late]. `is_last`: the
+ * last of them was seen complete by this wait, so it was a matter of patience.
+ */
+static void note_wait(struct vs_pool *pool, bool is_good, bool is_last,
+		      uint64_t took)
 {
 	uint64_t slow = atomic_load(&pool->fence.slow);
 
 	pthread_mutex_lock(&pool->lock);
-	if (is_good && took > THRIFT_PATIENCE) {
+	if (is_good && (is_last || took > THRIFT_PATIENCE)) {
 		pool->vain_markers = 0;
 	} else if (is_good) {
 		if (pool->vain_markers > 0 &&
@@ -141,17 +145,23 @@ static void note_wait(struct vs_pool *pool, bool is_good, uint64_t took)
 static bool wait_for_pending(struct vs_pool *pool, uint64_t span,
 			     uint64_t until)
 {
-	uint64_t began;
-	bool is_good;
+	struct vs_fence *f = &pool->fence;
+	uint64_t began, vain;
+	bool is_good, is_last;
 
-	if (vs_fence_is_complete(&pool->fence, until))
+	if (vs_fence_is_complete(f, until))
 		return false;
 	vs_mark_pending(pool);
-	if (!pool->fence.has_context_events)
+	if (!f->has_context_events)
 		return false;
+	pthread_mutex_lock(&pool->lock);
+	vain = pool->vain_marker;
+	pthread_mutex_unlock(&pool->lock);
+	is_last = !vs_fence_is_complete(f, vain);
 	began = vs_vmm_clock();
-	is_good = vs_fence_wait(&pool->fence, patience_for(pool, span));
-	note_wait(pool, is_good, vs_vmm_clock() - began);
+	is_good = vs_fence_wait(f, patience_for(pool, span));
+	is_last = is_last && vs_fence_is_complete(f, vain);
+	note_wait(pool, is_good, is_last, vs_vmm_clock() - began);
 	return is_good;
 }
 

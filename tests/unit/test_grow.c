@@ -146,9 +146,9 @@ static void go_on_behind(uint64_t lag_ns)
 
 static void test_a_gpu_far_behind(void **state)
 {
-	static const uint64_t lag_ms[] = {110, 150, 700};
+	static const uint64_t lag_ms[] = {110, 150, 250, 700};
 
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 4; i++) {
 		fresh(state);
 		go_on_behind(lag_ms[i] * MS);
 	}
