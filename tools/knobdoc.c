@@ -15,7 +15,7 @@
 #include "base/knob.h"
 
 struct knob {
-	const char *field, *name, *type, *fallback, *help, *words;
+	const char *variable, *type, *fallback, *help, *words;
 };
 
 /* The words of a CHOICE, else what its type allows. */
@@ -30,7 +30,7 @@ struct knob {
 
 static const struct knob knobs[] = {
 #define KNOB(field, name, type, fallback, min, max, help)                      \
-	{#field, name, #type, fallback, help, WORDS_##type},
+	{VS_KNOB_VARIABLE(name), #type, fallback, help, WORDS_##type},
 #include "knobs.def"
 #undef KNOB
 };
@@ -44,15 +44,6 @@ static const struct {
 };
 
 #define COUNT(a) (sizeof(a) / sizeof((a)[0]))
-
-static const char *variable(const struct knob *k)
-{
-	static char text[80];
-
-	snprintf(text, sizeof(text), "VMMSHIM%s%s", *k->name ? "_" : "",
-		 k->name);
-	return text;
-}
 
 /* Roff: a leading dot or quote would be a request, a backslash an escape. */
 static void roff(const char *s)
@@ -74,7 +65,7 @@ static void man_knobs(void)
 		const struct knob *k = &knobs[i];
 
 		fputs(".TP\n\\fB", stdout);
-		roff(variable(k));
+		roff(k->variable);
 		fputs("\\fR=\\fI", stdout);
 		roff(k->words);
 		printf("\\fR\n");
@@ -135,7 +126,7 @@ static void markdown(void)
 	printf("| variable | default | values | what it does |\n"
 	       "| --- | --- | --- | --- |\n");
 	for (size_t i = 0; i < COUNT(knobs); i++) {
-		printf("| `%s` | %s%s%s | ", variable(&knobs[i]),
+		printf("| `%s` | %s%s%s | ", knobs[i].variable,
 		       *knobs[i].fallback ? "`" : "",
 		       *knobs[i].fallback ? knobs[i].fallback : "-",
 		       *knobs[i].fallback ? "`" : "");
@@ -155,7 +146,7 @@ int main(int argc, char **argv)
 		markdown();
 	else if (strcmp(what, "names") == 0)
 		for (size_t i = 0; i < COUNT(knobs); i++)
-			printf("%s\n", variable(&knobs[i]));
+			printf("%s\n", knobs[i].variable);
 	else if (strcmp(what, "stats") == 0)
 		for (size_t i = 0; i < COUNT(stats); i++)
 			printf("%s\n", stats[i].name);

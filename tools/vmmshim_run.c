@@ -18,12 +18,15 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include "base/knob.h"
+
 enum { MISUSED = 2, NOT_RUNNABLE = 126, NOT_FOUND = 127 };
 
 static const struct knob {
-	const char *field, *name, *type;
+	const char *field, *variable, *type;
 } knobs[] = {
-#define KNOB(field, name, type, fallback, min, max, help) {#field, name, #type},
+#define KNOB(field, name, type, fallback, min, max, help)                      \
+	{#field, VS_KNOB_VARIABLE(name), #type},
 #include "knobs.def"
 #undef KNOB
 };
@@ -52,12 +55,6 @@ static void option_of(const struct knob *k, char option[NAME_BYTES])
 			*s = '-';
 }
 
-static void variable_of(const struct knob *k, char variable[NAME_BYTES])
-{
-	snprintf(variable, NAME_BYTES, "VMMSHIM%s%s", *k->name ? "_" : "",
-		 k->name);
-}
-
 /* It needs no value. */
 static bool is_bare(const struct knob *k)
 {
@@ -71,11 +68,10 @@ static void usage(FILE *to)
 		"knobs (vmmshim(7) explains them):\n");
 	for (int i = 0; i < N_KNOBS; i++) {
 		const char *value = is_bare(&knobs[i]) ? "[=VALUE]" : "=VALUE";
-		char option[NAME_BYTES], variable[NAME_BYTES];
+		char option[NAME_BYTES];
 
 		option_of(&knobs[i], option);
-		variable_of(&knobs[i], variable);
-		fprintf(to, "  %s%s (%s)\n", option, value, variable);
+		fprintf(to, "  %s%s (%s)\n", option, value, knobs[i].variable);
 	}
 }
 
@@ -97,14 +93,12 @@ static void set_knob(const char *word)
 {
 	size_t length = strcspn(word, "=");
 	const struct knob *k = find_knob(word, length);
-	char variable[NAME_BYTES];
 
 	if (!k)
 		fail("no knob %.*s; --help lists them", (int)length, word);
 	if (!word[length] && !is_bare(k))
 		fail("%s needs a value: %s=VALUE", word, word);
-	variable_of(k, variable);
-	if (setenv(variable, word[length] ? word + length + 1 : "1", 1))
+	if (setenv(k->variable, word[length] ? word + length + 1 : "1", 1))
 		fail("%s: %s", word, strerror(errno));
 }
 

@@ -10,7 +10,6 @@
 #include "base/log.h"
 #include "base/parse.h"
 
-#define PREFIX "VMMSHIM_"
 /* Texts of all values that the environment gives: a path and a few words. */
 #define TEXT_BYTES 16384
 /* Names above this length are no slip of the pen. */
@@ -40,13 +39,8 @@ static const struct row {
 	const char *words;
 } rows[] = {
 #define KNOB(field, name, type, def, min, max, help)                           \
-	{sizeof(name) == 1 ? "VMMSHIM" : PREFIX name,                          \
-	 def,                                                                  \
-	 help,                                                                 \
-	 min,                                                                  \
-	 max,                                                                  \
-	 &vs_knobs.field,                                                      \
-	 TYPE_##type},
+	{VS_KNOB_VARIABLE(name), def,	     help, min, max,                   \
+	 &vs_knobs.field,	 TYPE_##type},
 #include "knobs.def"
 #undef KNOB
 };
@@ -252,7 +246,7 @@ static unsigned distance(const char *a, const char *b)
 	return line[n];
 }
 
-/* The knob most like the variable `name`, which starts with PREFIX. */
+/* The knob most like the variable `name`, which starts with VS_KNOB_PREFIX. */
 static const char *nearest(const char *name)
 {
 	char wanted[NEAR_MAX + 1];
@@ -260,14 +254,14 @@ static const char *nearest(const char *name)
 	unsigned best = ~0u;
 	const char *found = rows[0].variable;
 
-	for (name += strlen(PREFIX); *name; name++)
+	for (name += strlen(VS_KNOB_PREFIX); *name; name++)
 		vs_fmt_char(&f, upper(*name));
 	for (size_t i = 0; i < N_ROWS; i++) {
 		unsigned d;
 
-		if (strlen(rows[i].variable) <= strlen(PREFIX))
+		if (strlen(rows[i].variable) <= strlen(VS_KNOB_PREFIX))
 			continue;
-		d = distance(wanted, rows[i].variable + strlen(PREFIX));
+		d = distance(wanted, rows[i].variable + strlen(VS_KNOB_PREFIX));
 		if (d < best) {
 			best = d;
 			found = rows[i].variable;
@@ -283,8 +277,9 @@ static void warn_unknown(void)
 		char name[NEAR_MAX + 1];
 		struct vs_fmt f = vs_fmt_start(name, sizeof(name));
 
-		if (strncmp(*entry, PREFIX, strlen(PREFIX)) || !equals ||
-		    !equals[1] || is_known(*entry, (size_t)(equals - *entry)))
+		if (strncmp(*entry, VS_KNOB_PREFIX, strlen(VS_KNOB_PREFIX)) ||
+		    !equals || !equals[1] ||
+		    is_known(*entry, (size_t)(equals - *entry)))
 			continue;
 		for (const char *c = *entry; c < equals; c++)
 			vs_fmt_char(&f, *c);
@@ -339,7 +334,7 @@ void vs_knob_init(void)
 
 bool vs_knob_wants_help(void)
 {
-	if (!getenv(PREFIX "HELP"))
+	if (!getenv(VS_KNOB_PREFIX "HELP"))
 		return false;
 	vs_knob_init();
 	return vs_knobs.help;

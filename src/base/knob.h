@@ -15,6 +15,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The variable of a row, by its name. */
+#define VS_KNOB_PREFIX "VMMSHIM_"
+#define VS_KNOB_VARIABLE(name)                                                 \
+	(sizeof(name) == 1 ? "VMMSHIM" : VS_KNOB_PREFIX name)
+
 /* Words of the CHOICE knobs, in the order of their enums. */
 #define VS_WORDS_mode "pool|sync|off"
 enum vs_mode { VS_MODE_POOL, VS_MODE_SYNC, VS_MODE_OFF };
