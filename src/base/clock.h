@@ -15,13 +15,18 @@
 #include <time.h>
 #include <unistd.h>
 
+static inline uint64_t vs_clock_ns_of(struct timespec t)
+{
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
 /* ns; 0 of a clock that there is not. */
 static inline uint64_t vs_clock_ns(clockid_t clock)
 {
 	struct timespec t = {0};
 
 	syscall(SYS_clock_gettime, clock, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+	return vs_clock_ns_of(t);
 }
 
 /* Of CLOCK_MONOTONIC, in ns, by the C library. */
@@ -30,7 +35,7 @@ static inline uint64_t vs_clock_stamp_ns(void)
 	struct timespec t = {0};
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+	return vs_clock_ns_of(t);
 }
 
 /* Of CLOCK_MONOTONIC, in ms. */

@@ -9,6 +9,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Takes a fresh descriptor, or -1, and gives the one to use, or -1 (errno). */
@@ -23,6 +25,12 @@ static inline int vs_fd_clear(int fd)
 	close(fd);
 	errno = saved;
 	return higher;
+}
+
+/* Whether what two calls of fstat told of is one file. */
+static inline bool vs_fd_is_same(const struct stat *a, const struct stat *b)
+{
+	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
 #endif

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/fd.h"
 #include "base/fmt.h"
 
 /* Longest line with its newline; more is cut. */
@@ -52,8 +53,7 @@ int vs_log_stderr(void)
 
 	if (fstat(fd, &now) != 0)
 		fd = -1;
-	else if ((now.st_dev != noted.st_dev || now.st_ino != noted.st_ino) &&
-		 is_data(&now, fd))
+	else if (!vs_fd_is_same(&now, &noted) && is_data(&now, fd))
 		fd = -1;
 	errno = saved;
 	return fd;

@@ -247,8 +247,7 @@ static bool is_our_file(void)
 {
 	struct stat now;
 
-	return !fstat(file, &now) && now.st_dev == identity.st_dev &&
-	       now.st_ino == identity.st_ino;
+	return !fstat(file, &now) && vs_fd_is_same(&now, &identity);
 }
 
 /* Lock held. */
