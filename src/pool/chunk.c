@@ -2,6 +2,7 @@
 #include "pool/chunk.h"
 
 #include "base/meta.h"
+#include "pool/cover.h"
 #include "pool/state.h"
 
 static int compare(uint64_t a, uint64_t b)
@@ -40,7 +41,9 @@ bool vs_chunks_init(struct vs_pool *pool)
 	RB_INIT(&cs->tails);
 	cs->spots = vs_meta_table((pool->end - pool->base) / VS_GRANULE *
 				  sizeof(*cs->spots));
-	return cs->spots != NULL;
+	cs->stretches = vs_meta_table((pool->end - pool->base) / VS_STRETCH *
+				      sizeof(*cs->stretches));
+	return cs->spots && cs->stretches;
 }
 
 struct vs_chunk *vs_chunk_at(const struct vs_pool *pool, CUdeviceptr p)

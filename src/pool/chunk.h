@@ -69,10 +69,15 @@ struct vs_chunk {
 	uint64_t head, tail; /* idle bytes at its ends, if used in part */
 };
 
-/* What lies over a granule of the arena. */
+/*
+ * What lies over a granule of the arena, or over a whole stretch. The view, if
+ * any, is named either by the granule or by the stretch; the range of the first
+ * byte of a granule, unless it is a hole, by one of both, while what the other
+ * names lies elsewhere by now.
+ */
 struct vs_spot {
-	struct vs_view *view;	/* NULL: nothing is mapped */
-	struct vs_range *range; /* of the first byte; unless that is a hole */
+	struct vs_view *view;
+	struct vs_range *range;
 };
 
 TAILQ_HEAD(vs_chunk_list, vs_chunk);
@@ -82,6 +87,7 @@ RB_HEAD(vs_chunk_tail_tree, vs_chunk);
 
 struct vs_chunks {
 	struct vs_spot *spots;		/* by granule of the arena */
+	struct vs_spot *stretches;	/* by stretch */
 	struct vs_chunk_list idle;	/* mapped, longest idle first */
 	struct vs_chunk_list cached;	/* mapped nowhere, longest first */
 	struct vs_chunk_size_tree free; /* those of both lists, but stale */

@@ -2,6 +2,7 @@
 #include "pool/heap.h"
 
 #include "base/meta.h"
+#include "pool/cover.h"
 #include "pool/state.h"
 #include "pool/view.h"
 
@@ -188,15 +189,22 @@ static struct vs_spot *spot_of(const struct vs_pool *pool, CUdeviceptr p)
 	return &pool->chunks.spots[(p - pool->base) / VS_GRANULE];
 }
 
-/* Names `r` at the granules that begin in [base, base + span), part of it. */
+/*
+ * Names `r` at the granules that begin in [base, base + span), part of it. A
+ * range that is cut stays named by the stretches that it covers in part now.
+ */
 static void name(struct vs_pool *pool, struct vs_range *r, CUdeviceptr base,
 		 uint64_t span)
 {
-	CUdeviceptr p = (base + VS_GRANULE - 1) / VS_GRANULE * VS_GRANULE;
-	struct vs_spot *spot = spot_of(pool, p);
+	uint64_t from = base - pool->base;
+	struct vs_cover c = vs_cover_of(from, from + span, VS_GRANULE);
 
-	for (; p < base + span; p += VS_GRANULE)
-		spot++->range = r;
+	for (; c.head < c.head_end; c.head++)
+		pool->chunks.spots[c.head].range = r;
+	for (; c.whole < c.whole_end; c.whole++)
+		pool->chunks.stretches[c.whole].range = r;
+	for (; c.tail < c.tail_end; c.tail++)
+		pool->chunks.spots[c.tail].range = r;
 }
 
 /* Cuts `span` bytes off the left of a range; they are the new one. */
@@ -429,8 +437,11 @@ void vs_heap_hollow(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r)
 
 struct vs_range *vs_heap_at(const struct vs_pool *pool, CUdeviceptr p)
 {
+	CUdeviceptr granule = p & ~(CUdeviceptr)(VS_GRANULE - 1);
 	struct vs_range *r = spot_of(pool, p)->range;
 
+	if (!r || granule - r->base >= r->span)
+		r = pool->chunks.stretches[(p - pool->base) / VS_STRETCH].range;
 	while (p - r->base >= r->span)
 		r = r->next;
 	return r;

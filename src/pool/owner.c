@@ -2,26 +2,26 @@
 #include "pool/owner.h"
 
 #include "base/meta.h"
+#include "pool/cover.h"
 
 static uint64_t page_no(const struct vs_pool *pool, CUdeviceptr p)
 {
-	return (p - pool->base) >> VS_OWNER_PAGE_SHIFT;
+	return (p - pool->base) / VS_OWNER_PAGE;
 }
 
 static uint64_t stretch_no(const struct vs_pool *pool, CUdeviceptr p)
 {
-	return (p - pool->base) >> VS_OWNER_STRETCH_SHIFT;
+	return (p - pool->base) / VS_STRETCH;
 }
 
 bool vs_owner_init(struct vs_pool *pool)
 {
 	uint64_t last = pool->end - pool->base - 1;
 
-	pool->owner = vs_meta_table(((last >> VS_OWNER_PAGE_SHIFT) + 1) *
+	pool->owner = vs_meta_table((last / VS_OWNER_PAGE + 1) *
 				    sizeof(*pool->owner));
-	pool->owner_stretch =
-		vs_meta_table(((last >> VS_OWNER_STRETCH_SHIFT) + 1) *
-			      sizeof(*pool->owner_stretch));
+	pool->owner_stretch = vs_meta_table((last / VS_STRETCH + 1) *
+					    sizeof(*pool->owner_stretch));
 	return pool->owner && pool->owner_stretch;
 }
 
@@ -36,27 +36,19 @@ static void cover(struct vs_pool *pool, struct vs_range *r, uint64_t from,
 
 void vs_owner_set(struct vs_pool *pool, struct vs_range *r)
 {
-	const unsigned shift = VS_OWNER_STRETCH_SHIFT - VS_OWNER_PAGE_SHIFT;
-	uint64_t first = page_no(pool, r->base);
-	uint64_t end = page_no(pool, r->base + r->span - 1) + 1;
-	/* the stretches that lie in the range whole: [whole, whole_end) */
-	uint64_t whole = stretch_no(
-		pool, r->base + ((uint64_t)1 << VS_OWNER_STRETCH_SHIFT) - 1);
-	uint64_t whole_end = stretch_no(pool, r->base + r->span);
+	uint64_t from = r->base - pool->base, to = from + r->span;
+	uint64_t first = from / VS_OWNER_PAGE;
+	struct vs_cover c = vs_cover_of(from, to, VS_OWNER_PAGE);
 
 	if (r->is_indexed)
 		return;
 	atomic_store_explicit(&pool->owner[first].starts, r,
 			      memory_order_release);
-	if (whole < whole_end) {
-		cover(pool, r, first + 1, whole << shift);
-		for (uint64_t i = whole; i < whole_end; i++)
-			atomic_store_explicit(&pool->owner_stretch[i], r,
-					      memory_order_release);
-		cover(pool, r, whole_end << shift, end);
-	} else {
-		cover(pool, r, first + 1, end);
-	}
+	cover(pool, r, first + 1, c.head_end);
+	for (uint64_t i = c.whole; i < c.whole_end; i++)
+		atomic_store_explicit(&pool->owner_stretch[i], r,
+				      memory_order_release);
+	cover(pool, r, c.tail, c.tail_end);
 	r->is_indexed = true;
 }
 

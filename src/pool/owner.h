@@ -4,8 +4,7 @@
  *
  * Ranges are larger than 1 MiB, so at most one live range starts in any page
  * of 1 MiB, and at most one covers the page's first byte. A range that covers
- * a whole GiB of the arena is named there once, and not by each page: to write
- * those of 64 GiB takes longer than a tenth of the driver's own allocation.
+ * a whole stretch of the arena is named there once, and not by each page.
  *
  * So three entries may name the range over an address, and each may be stale:
  * what it names then fails the test of bounds and id. Written under the pool's
@@ -26,8 +25,7 @@ struct vs_owner_page {
 	_Atomic(struct vs_range *) covers; /* one that began before */
 };
 
-#define VS_OWNER_PAGE_SHIFT 20
-#define VS_OWNER_STRETCH_SHIFT 30
+#define VS_OWNER_PAGE ((uint64_t)1 << 20)
 
 /* False without host memory. */
 bool vs_owner_init(struct vs_pool *pool);

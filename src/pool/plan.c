@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "pool/cover.h"
 #include "pool/owner.h"
 #include "pool/stitch.h"
 
@@ -331,10 +332,7 @@ static struct vs_range *find_base(struct vs_pool *pool, struct vs_heap *h,
 	return NULL;
 }
 
-/*
- * Where a region begins in a hole. What is large begins at a whole GiB, by
- * which pool/owner names it.
- */
+/* Where a region begins in a hole. What is large begins at a stretch. */
 static CUdeviceptr begin_in(const struct vs_pool *pool, const struct vs_heap *h,
 			    const struct vs_range *hole, uint64_t gap,
 			    uint64_t unit)
@@ -346,8 +344,7 @@ static CUdeviceptr begin_in(const struct vs_pool *pool, const struct vs_heap *h,
 
 /*
  * Makes room for a region of its own, with room to extend the one before. It is
- * not far: the tables on the host are touched at the heap's begin, and 64 GiB
- * elsewhere took 135 page faults, half a millisecond.
+ * not far: the tables on the host are touched at the heap's begin.
  */
 static struct vs_range *fresh_place(struct vs_pool *pool, struct vs_plan *plan)
 {
@@ -357,8 +354,8 @@ static struct vs_range *fresh_place(struct vs_pool *pool, struct vs_plan *plan)
 	struct vs_range *hole;
 
 	gap += extra < MOST_EXTRA_GAP ? extra : MOST_EXTRA_GAP;
-	if (plan->filled >= (uint64_t)1 << VS_OWNER_STRETCH_SHIFT)
-		unit = (uint64_t)1 << VS_OWNER_STRETCH_SHIFT;
+	if (plan->filled >= VS_STRETCH)
+		unit = VS_STRETCH;
 	for (; gap >= VS_GRANULE; gap /= 4) {
 		hole = vs_heap_hole(h, plan->filled + 2 * gap + unit);
 		if (hole)

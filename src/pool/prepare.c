@@ -11,16 +11,16 @@
 #include <sys/mman.h>
 
 #include "base/knob.h"
+#include "pool/cover.h"
 #include "pool/grow.h"
 #include "pool/owner.h"
 #include "pool/slab.h"
 #include "pool/state.h"
 
 /*
- * So much of a heap is touched in the tables on the host at most: in that of
- * granules, and in the owner index, which names each MiB at a block's ends.
+ * So much of the large heap is touched in the tables on the host: what is
+ * larger they name by stretches, but for its ends.
  */
-#define TOUCHED ((uint64_t)128 << 30)
 #define FIRST_LARGE ((uint64_t)8 << 30)
 
 /* A kernel older than 5.14 does not know it: pages then come with their use. */
@@ -49,12 +49,12 @@ static void touch_tables(struct vs_pool *pool, enum vs_heap_kind kind)
 		      bytes / VS_SLAB_PAGE * sizeof(*pool->slab_at));
 		return;
 	}
-	touch(&pool->owner[offset >> VS_OWNER_PAGE_SHIFT],
-	      (bytes >> VS_OWNER_PAGE_SHIFT) * sizeof(*pool->owner));
-	if (kind == VS_HEAP_LARGE)
-		bytes = pool->dev.total < TOUCHED ? pool->dev.total : TOUCHED;
-	touch(&pool->owner_stretch[offset >> VS_OWNER_STRETCH_SHIFT],
+	touch(&pool->owner[offset / VS_OWNER_PAGE],
+	      bytes / VS_OWNER_PAGE * sizeof(*pool->owner));
+	touch(&pool->owner_stretch[offset / VS_STRETCH],
 	      sizeof(*pool->owner_stretch));
+	touch(&pool->chunks.stretches[offset / VS_STRETCH],
+	      sizeof(*pool->chunks.stretches));
 	touch(&pool->chunks.spots[offset / VS_GRANULE],
 	      bytes / VS_GRANULE * sizeof(*pool->chunks.spots));
 }

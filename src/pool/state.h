@@ -49,7 +49,7 @@ struct vs_slab;
 struct vs_pool {
 	CUdeviceptr base, end;	     /* the arena; constant */
 	struct vs_owner_page *owner; /* by 1 MiB of the arena; atomics */
-	_Atomic(struct vs_range *) *owner_stretch; /* by GiB; atomics */
+	_Atomic(struct vs_range *) *owner_stretch; /* by stretch; atomics */
 	struct vs_slab **slab_at; /* by VS_SLAB_PAGE of the slab heap; atomic */
 	CUdeviceptr slabs_end;	  /* the slab heap begins the arena; constant */
 	bool is_fussy; /* frees take the slow path: sync, zero, junk, guard;

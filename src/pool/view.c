@@ -2,6 +2,7 @@
 #include "pool/view.h"
 
 #include "base/meta.h"
+#include "pool/cover.h"
 #include "pool/state.h"
 
 static struct vs_spot *spot_of(const struct vs_pool *pool, CUdeviceptr p)
@@ -16,7 +17,10 @@ static CUdeviceptr end_of(const struct vs_view *v)
 
 struct vs_view *vs_view_at(const struct vs_pool *pool, CUdeviceptr p)
 {
-	return spot_of(pool, p)->view;
+	struct vs_view *v = spot_of(pool, p)->view;
+
+	return v ? v
+		 : pool->chunks.stretches[(p - pool->base) / VS_STRETCH].view;
 }
 
 struct vs_heap *vs_heap_of(struct vs_pool *pool, CUdeviceptr p)
@@ -149,14 +153,23 @@ void vs_views_unuse(struct vs_pool *pool, CUdeviceptr base, uint64_t span)
 	}
 }
 
-/* What is seen at each granule of a view; a block of 64 GiB has 32,768. */
+static void see(struct vs_spot *spots, uint64_t from, uint64_t to,
+		struct vs_view *v)
+{
+	for (; from < to; from++)
+		spots[from].view = v;
+}
+
+/* What is seen over all of a view. */
 static void lay(struct vs_pool *pool, const struct vs_view *v,
 		struct vs_view *seen)
 {
-	struct vs_spot *spot = spot_of(pool, v->at);
+	struct vs_cover c = vs_cover_of(v->at - pool->base,
+					end_of(v) - pool->base, VS_GRANULE);
 
-	for (uint64_t n = v->chunk->size / VS_GRANULE; n > 0; n--)
-		(spot++)->view = seen;
+	see(pool->chunks.spots, c.head, c.head_end, seen);
+	see(pool->chunks.stretches, c.whole, c.whole_end, seen);
+	see(pool->chunks.spots, c.tail, c.tail_end, seen);
 }
 
 void vs_view_mapped(struct vs_pool *pool, struct vs_view *v)

@@ -126,6 +126,7 @@ static void look_at_views(struct vs_pool *pool, struct vs_heap *h)
 		CHECK(v && v->at == p);
 		p += v->chunk->size;
 		CHECK(vs_view_at(pool, p - 1) == v);
+		CHECK(vs_view_at(pool, v->at + v->chunk->size / 3) == v);
 		s = seen_of(v->chunk);
 		if (!last || !last->is_on || last->region != v->region)
 			n_runs++;
@@ -134,6 +135,16 @@ static void look_at_views(struct vs_pool *pool, struct vs_heap *h)
 		last = v;
 		r = look_at_view(v, r);
 	}
+}
+
+/* A range is found by each of its bytes. */
+static void look_at_names(struct vs_pool *pool, struct vs_range *r)
+{
+	uint64_t step = r->span / 37 + 1;
+
+	for (uint64_t at = 0; at < r->span; at += step)
+		CHECK(vs_heap_at(pool, r->base + at) == r);
+	CHECK(vs_heap_at(pool, r->base + r->span - 1) == r);
 }
 
 static void look_at_ranges(struct vs_pool *pool, struct vs_heap *h)
@@ -145,9 +156,8 @@ static void look_at_ranges(struct vs_pool *pool, struct vs_heap *h)
 	for (r = h->first; r; last = r, r = r->next) {
 		CHECK(r->base == p && r->span > 0 && r->span % PAGE == 0);
 		CHECK(r->prev == last);
-		CHECK(r->state == VS_RANGE_HOLE || vs_heap_at(pool, p) == r);
-		CHECK(r->state == VS_RANGE_HOLE ||
-		      vs_heap_at(pool, p + r->span - 1) == r);
+		if (r->state != VS_RANGE_HOLE)
+			look_at_names(pool, r);
 		CHECK(r->state == VS_RANGE_LIVE || atomic_load(&r->id) == 0);
 		if (last && last->state == r->state &&
 		    r->state == VS_RANGE_HOLE)

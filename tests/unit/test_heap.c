@@ -33,6 +33,7 @@
 
 #define KiB ((uint64_t)1 << 10)
 #define MiB ((uint64_t)1 << 20)
+#define GiB ((uint64_t)1 << 30)
 #define MS ((uint64_t)1000000)
 #define UNIT 512
 
@@ -430,10 +431,94 @@ static void test_random_programs(void **state)
 	assert_true(s.spanning > 0 && s.pinned > 0);
 }
 
+/* Blocks of many stretches (pool/cover.h), whole and in part; no marks. */
+static uint64_t large_size(void)
+{
+	uint64_t size = (1 + below(24)) * GiB;
+
+	if (one_in(3))
+		return size;
+	return one_in(2) ? size + below(2 * GiB) : below(3 * GiB) + 1;
+}
+
+static void test_large_programs(void **state)
+{
+	struct vs_span span;
+	CUdeviceptr live[64];
+	unsigned n = 0;
+
+	(void)state;
+	s.x = s.seed ^ 1;
+	vs_pool_forked();
+	vs_thread_forked();
+	fake_install(140 * GiB);
+	memset(&vs_knobs, 0, sizeof(vs_knobs));
+	vs_knobs.decay_ms = 100;
+	for (int i = 0; i < 4000; i++) {
+		fake.now += below(20 * MS);
+		if (one_in(100))
+			vs_pool_trim();
+		if (n == 64 || (n > 0 && one_in(2))) {
+			unsigned k = (unsigned)below(n);
+
+			assert_int_equal(vs_pool_free(live[k]), CUDA_SUCCESS);
+			live[k] = live[--n];
+			continue;
+		}
+		if (vs_pool_alloc(large_size(), &live[n]) != CUDA_SUCCESS)
+			continue;
+		assert_true(vs_pool_find(live[n], &span));
+		for (int j = 0; j < 4; j++) {
+			CUdeviceptr p = live[n] + below(span.size);
+
+			assert_true(vs_pool_find(p, &span));
+			assert_int_equal(span.base, live[n]);
+		}
+		n++;
+		heap_check(vs_pool_by_index(0));
+	}
+	while (n > 0)
+		vs_pool_free(live[--n]);
+	for (int i = 0; i < 3; i++, fake.now += 200 * MS)
+		vs_pool_trim();
+	heap_check(vs_pool_by_index(0));
+	assert_int_equal(fake.held, 0);
+	vs_pool_ctx_dying(FAKE_CTX, 0);
+}
+
+/* What a block of whole stretches costs the host: a word for each. */
+static void test_stretches_are_named_once(void **state)
+{
+	struct vs_pool *pool;
+	CUdeviceptr p;
+
+	(void)state;
+	vs_pool_forked();
+	vs_thread_forked();
+	fake_install(140 * GiB);
+	memset(&vs_knobs, 0, sizeof(vs_knobs));
+	assert_int_equal(vs_pool_alloc(64 * GiB, &p), CUDA_SUCCESS);
+	pool = vs_pool_by_index(0);
+	assert_int_equal((p - pool->base) % GiB, 0);
+	for (uint64_t at = 0; at < 64 * GiB; at += 2 * MiB) {
+		const struct vs_spot *spot =
+			&pool->chunks.spots[(p + at - pool->base) / VS_GRANULE];
+
+		assert_null(spot->view);
+		assert_null(spot->range);
+		assert_non_null(vs_view_at(pool, p + at));
+		assert_int_equal(vs_heap_at(pool, p + at)->base, p);
+	}
+	assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
+	vs_pool_ctx_dying(FAKE_CTX, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_random_programs),
+		cmocka_unit_test(test_large_programs),
+		cmocka_unit_test(test_stretches_are_named_once),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
