@@ -69,6 +69,41 @@ static void test_a_first_large_block(void **state)
 	expect_calls(&before, 1, 1, 1);
 }
 
+/* Each larger than what was live before: a chunk each, as of the driver. */
+static void test_a_series_of_first_blocks(void **state)
+{
+	struct fake before;
+
+	(void)state;
+	vs_pool_ctx_born(FAKE_CTX, 0);
+	assert_true(vs_pool_prepare(0));
+	take(2 * MiB);
+	for (size_t size = 4 * MiB; size <= 64 * MiB; size *= 4) {
+		before = fake;
+		take(size);
+		expect_calls(&before, 1, 1, 1);
+	}
+	before = fake;
+	take(4 * MiB);
+	expect_calls(&before, 0, 0, 0);
+	assert_true(fake.held <= (86 + 4 + 32) * MiB);
+}
+
+/* A small device, or a small part of one, has small chunks. */
+static void test_little_memory(void **state)
+{
+	(void)state;
+	fresh_driver(256 * MiB);
+	take(3 * MiB);
+	take(8 * MiB);
+	assert_int_equal(fake.held, 12 * MiB);
+	fresh_driver(160 * GiB);
+	vs_knobs.memory_limit.value = 256 * MiB;
+	take(3 * MiB);
+	take(8 * MiB);
+	assert_int_equal(fake.held, 12 * MiB);
+}
+
 /* Where one after another goes: near, so that the tables have been touched. */
 static void test_large_blocks_lie_near(void **state)
 {
@@ -282,11 +317,12 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
 	const struct CMUnitTest tests[] = {
-		T(first_blocks_are_hits), T(a_first_large_block),
-		T(large_blocks_lie_near), T(first_blocks_unprepared),
-		T(goes_back_for_good),	  T(decays),
-		T(not_where_unwanted),	  T(driver_refuses),
-		T(owner_of_huge_blocks),  T(owner_beside_a_change),
+		T(first_blocks_are_hits),    T(a_first_large_block),
+		T(a_series_of_first_blocks), T(little_memory),
+		T(large_blocks_lie_near),    T(first_blocks_unprepared),
+		T(goes_back_for_good),	     T(decays),
+		T(not_where_unwanted),	     T(driver_refuses),
+		T(owner_of_huge_blocks),     T(owner_beside_a_change),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
