@@ -267,8 +267,8 @@ static void print(const char *path, double lag_ms, const struct trace *t,
 		       o->lost_percent);
 	else
 		printf("lag_ms=%g ", lag_ms);
-	printf("created=%llu markers=%lu waited_ms=%.0f\n",
-	       (unsigned long long)s->chunks_created, fake.records,
+	printf("created=%llu tables=%lu markers=%lu waited_ms=%.0f\n",
+	       (unsigned long long)s->chunks_created, fake.tables, fake.records,
 	       (double)s->wait_ns / 1e6);
 }
 
