@@ -21,7 +21,7 @@ static const struct {
 	uint64_t least, most;
 } chunk_rule[VS_N_HEAPS] = {
 	[VS_HEAP_LARGE] = {50, (uint64_t)16 << 20, (uint64_t)256 << 20},
-	[VS_HEAP_MIDDLE] = {256, (uint64_t)16 << 20, (uint64_t)32 << 20},
+	[VS_HEAP_MIDDLE] = {256, (uint64_t)8 << 20, (uint64_t)32 << 20},
 	[VS_HEAP_SLABS] = {512, VS_GRANULE, (uint64_t)16 << 20},
 };
 
@@ -46,8 +46,12 @@ enum {
 #define HUGE_CHUNK ((uint64_t)8 << 30)
 /* Smaller ones at the end of a block would be too many. */
 #define SMALLEST_END ((uint64_t)8 << 20)
-/* Regions lie apart by part of the heap and this much more at most. */
-#define MOST_EXTRA_GAP ((uint64_t)4 << 30)
+/*
+ * Regions lie apart by twice their size, within these limits: near enough for
+ * several to share a page table, which is for 512 MiB.
+ */
+#define LEAST_GAP ((uint64_t)256 << 20)
+#define MOST_GAP ((uint64_t)4 << 30)
 
 static uint64_t round_up(uint64_t n, uint64_t unit)
 {
@@ -367,11 +371,13 @@ static CUdeviceptr begin_in(const struct vs_pool *pool, const struct vs_heap *h,
 static struct vs_range *fresh_place(struct vs_pool *pool, struct vs_plan *plan)
 {
 	struct vs_heap *h = plan->heap;
-	uint64_t extra = 2 * plan->filled, unit = VS_GRANULE;
-	uint64_t gap = (h->end - h->base) / 2048;
+	uint64_t gap = 2 * plan->filled, unit = VS_GRANULE;
 	struct vs_range *hole;
 
-	gap += extra < MOST_EXTRA_GAP ? extra : MOST_EXTRA_GAP;
+	if (gap < LEAST_GAP)
+		gap = LEAST_GAP;
+	if (gap > MOST_GAP)
+		gap = MOST_GAP;
 	if (plan->filled >= VS_STRETCH)
 		unit = VS_STRETCH;
 	for (; gap >= VS_GRANULE; gap /= 4) {
