@@ -32,6 +32,8 @@ void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 	f->reach = reach;
 	f->has_context_events = has_context_events;
 	f->is_ordered = is_ordered && has_context_events;
+	f->began_ns = vs_vmm_clock();
+	f->began_ticks = vs_vmm_ticks();
 }
 
 /*
@@ -275,8 +277,10 @@ static unsigned count_done(struct vs_fence *f)
 		age = vs_vmm_ticks() - m->recorded;
 		if (age >= f->due)
 			f->due = age / 8 * 9;
-		if (i == n_done)
+		if (i == n_done) {
+			f->calm_age = m->recorded > f->slow_ended ? age : 0;
 			break;
+		}
 		n = i;
 		step = 1;
 		next_step = 2;
@@ -287,8 +291,11 @@ static unsigned count_done(struct vs_fence *f)
 /* f->lock held, capture mode relaxed. Returns whether `complete` moved. */
 static bool poll_markers(struct vs_fence *f)
 {
-	unsigned n = count_done(f);
+	uint64_t calm_age = f->calm_age;
+	unsigned n;
 
+	f->calm_age = 0;
+	n = count_done(f);
 	for (unsigned i = 0; i < n; i++) {
 		struct vs_marker *m = &f->ring[f->head % VS_MARKERS];
 
@@ -301,7 +308,19 @@ static bool poll_markers(struct vs_fence *f)
 		}
 		f->head++;
 	}
+	if (n > 0 && calm_age > 0)
+		atomic_store_explicit(&f->calm_lag, calm_age,
+				      memory_order_relaxed);
 	return n > 0;
+}
+
+uint64_t vs_fence_calm_lag(struct vs_fence *f)
+{
+	uint64_t lag = atomic_load_explicit(&f->calm_lag, memory_order_relaxed);
+	uint64_t ns = vs_vmm_clock() - f->began_ns;
+	uint64_t ticks = vs_vmm_ticks() - f->began_ticks;
+
+	return ticks ? (uint64_t)((double)lag * (double)ns / (double)ticks) : 0;
 }
 
 uint64_t vs_fence_pace(struct vs_fence *f)
@@ -456,6 +475,10 @@ static void note_slow(struct vs_fence *f, uint64_t epoch, uint64_t patience_ns)
 		atomic_store(&f->slow_patience, patience_ns);
 		atomic_store(&f->slow, epoch);
 	}
+	f->slow_ended = vs_vmm_ticks();
+	/* it was not merely behind as before */
+	if (patience_ns > vs_fence_calm_lag(f))
+		atomic_store(&f->calm_lag, 0);
 	pthread_mutex_unlock(&f->lock);
 }
 

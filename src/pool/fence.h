@@ -71,8 +71,11 @@ struct vs_fence {
 	_Atomic unsigned head, tail;
 	struct vs_event *spare; /* events to use again */
 	uint64_t due;		/* one so old is likely to be complete; ticks */
-	_Atomic uint64_t looked;  /* by vs_fence_glance(), last; ticks */
-	_Atomic uint64_t lag;	  /* the last: record to seen complete; ticks */
+	_Atomic uint64_t looked; /* by vs_fence_glance(), last; ticks */
+	_Atomic uint64_t lag;	 /* the last: record to seen complete; ticks */
+	_Atomic uint64_t calm_lag; /* see vs_fence_calm_lag(); ticks */
+	uint64_t calm_age;   /* of the oldest at the last look, if it counts */
+	uint64_t slow_ended; /* the last wait that ran out of time; ticks */
 	_Atomic uint64_t crowded; /* settles that met another at it; grows */
 	/* threads in vs_fence_wait(), and the most of late */
 	_Atomic unsigned waiting, waiting_high;
@@ -81,8 +84,9 @@ struct vs_fence {
 	_Atomic uint64_t *reach; /* devices whose contexts reach the memory */
 	pthread_mutex_t barrier; /* one at a time; before all other locks */
 	struct vs_stats *stats;
-	bool has_context_events; /* constant */
-	bool is_ordered;	 /* constant: knob REUSE=ordered */
+	uint64_t began_ns, began_ticks; /* constant: clock, ticks at the init */
+	bool has_context_events;	/* constant */
+	bool is_ordered;		/* constant: knob REUSE=ordered */
 };
 
 void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
@@ -168,6 +172,13 @@ static inline void vs_fence_look_soon(struct vs_fence *f)
  * unless it is longer (Note [Late] in pool/ladder.c).
  */
 bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns);
+/*
+ * How long the GPU was behind lately, ns: the age of the oldest marker when it
+ * was seen pending for the last time, if it waited for the GPU alone as far as
+ * is known: it was recorded after the last wait that ran out of time. 0: no
+ * such marker yet, or since a longer wait ran out of time.
+ */
+uint64_t vs_fence_calm_lag(struct vs_fence *f);
 /* The most threads that waited at once since they were forgotten; or 1. */
 static inline unsigned vs_fence_waiters(struct vs_fence *f)
 {

@@ -23,6 +23,10 @@
  * work waits for the host no wait helps. One that ended well, and was longer
  * than the shortest patience or for that marker, takes all that back; of
  * others, of which any program has some, so many take back one.
+ *
+ * And beyond the first of those parts no wait is shorter than the GPU was
+ * behind lately, and a quarter more: eight times what was live was held 250 ms
+ * behind when a few waits of 200 ms had been in vain.
  */
 #define LATE_SHARE 80
 #define LATE_LEAST (VS_FLOOR / 2)
@@ -97,7 +101,8 @@ static bool gather_small(struct vs_pool *pool, bool *is_gathered_out)
 /* See Note [Late]. */
 static uint64_t patience_for(struct vs_pool *pool, uint64_t span)
 {
-	uint64_t part, doublings, vain;
+	uint64_t part, doublings, vain, patience;
+	uint64_t least = vs_fence_calm_lag(&pool->fence) / 4 * 5;
 
 	pthread_mutex_lock(&pool->lock);
 	part = pool->need / LATE_SHARE;
@@ -109,7 +114,10 @@ static uint64_t patience_for(struct vs_pool *pool, uint64_t span)
 	/* the last may be the one at hand */
 	vain = pool->vain_markers > 0 ? pool->vain_markers - 1 : 0;
 	pthread_mutex_unlock(&pool->lock);
-	return THRIFT_PATIENCE << (doublings > vain ? doublings - vain : 0);
+	patience = THRIFT_PATIENCE << (doublings > vain ? doublings - vain : 0);
+	if (least > THRIFT_PATIENCE << LATE_DOUBLINGS)
+		least = THRIFT_PATIENCE << LATE_DOUBLINGS;
+	return doublings > 0 && patience < least ? least : patience;
 }
 
 /*

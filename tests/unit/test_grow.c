@@ -146,9 +146,9 @@ static void go_on_behind(uint64_t lag_ns)
 
 static void test_a_gpu_far_behind(void **state)
 {
-	static const uint64_t lag_ms[] = {110, 150, 250, 700};
+	static const uint64_t lag_ms[] = {110, 150, 250, 500, 700};
 
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 5; i++) {
 		fresh(state);
 		go_on_behind(lag_ms[i] * MS);
 	}
@@ -229,6 +229,46 @@ static void test_short_waits_prove_nothing_of_long_ones(void **state)
 		vs_pool_trim();
 	}
 	assert_in_range(took / 10, 50 * MS, 250 * MS);
+}
+
+/* 250 ms late, as it was before, after work that waited for the host. */
+static void test_as_late_as_before(void **state)
+{
+	struct vs_fence *fence;
+	CUdeviceptr p, most;
+
+	(void)state;
+	for (int i = 0; i < 8; i++) {
+		p = take(1000 * MiB);
+		fake.lag_ns = 20000 * MS;
+		give(p);
+		p = take(1000 * MiB);
+		fake.now += 30000 * MS;
+		fake.lag_ns = 0;
+		give(p);
+		vs_pool_trim();
+	}
+	fence = &vs_pool_by_index(0)->fence;
+	most = take(900 * MiB);
+	p = take(100 * MiB);
+	fake.lag_ns = 250 * MS;
+	give(p);
+	vs_fence_record(fence);
+	fake.now += 240 * MS;
+	assert_false(vs_fence_poll(fence));
+	fake.now += 9000 * MS; /* it had other things to do */
+	assert_true(vs_fence_poll(fence));
+	assert_int_equal(vs_fence_calm_lag(fence), 240 * MS);
+	give(take(100 * MiB));
+	/* as far past need as is worth twice the shortest wait */
+	give(most);
+	most = take(900 * MiB);
+	assert_true(fake.held <= 1100 * MiB);
+	/* work that waits for the host longer than that */
+	fake.lag_ns = 20000 * MS;
+	give(most);
+	take(900 * MiB);
+	assert_int_equal(vs_fence_calm_lag(fence), 0);
 }
 
 /* One that needs all the rest of the device, of which a chunk has 2 MiB. */
@@ -754,6 +794,7 @@ int main(void)
 		T(work_that_waits_for_the_host),
 		T(short_waits_in_vain_do_not_shorten_long_ones),
 		T(short_waits_prove_nothing_of_long_ones),
+		T(as_late_as_before),
 		T(the_last_granule_is_had),
 		T(an_old_peak_is_no_need),
 		T(a_short_peak_is_a_need),
