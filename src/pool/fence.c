@@ -476,9 +476,7 @@ static void note_slow(struct vs_fence *f, uint64_t epoch, uint64_t patience_ns)
 		atomic_store(&f->slow, epoch);
 	}
 	f->slow_ended = vs_vmm_ticks();
-	/* it was not merely behind as before */
-	if (patience_ns > vs_fence_calm_lag(f))
-		atomic_store(&f->calm_lag, 0);
+	f->calm_age = 0;
 	pthread_mutex_unlock(&f->lock);
 }
 

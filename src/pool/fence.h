@@ -176,7 +176,7 @@ bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns);
  * How long the GPU was behind lately, ns: the age of the oldest marker when it
  * was seen pending for the last time, if it waited for the GPU alone as far as
  * is known: it was recorded after the last wait that ran out of time. 0: no
- * such marker yet, or since a longer wait ran out of time.
+ * such marker yet.
  */
 uint64_t vs_fence_calm_lag(struct vs_fence *f);
 /* The most threads that waited at once since they were forgotten; or 1. */

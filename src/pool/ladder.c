@@ -26,7 +26,8 @@
  *
  * And beyond the first of those parts no wait is shorter than the GPU was
  * behind lately, and a quarter more: eight times what was live was held 250 ms
- * behind when a few waits of 200 ms had been in vain.
+ * behind when a few waits of 200 ms had been in vain. Each wait that was longer
+ * for that alone, and in vain, halves that part of it, until one ends well.
  */
 #define LATE_SHARE 80
 #define LATE_LEAST (VS_FLOOR / 2)
@@ -98,12 +99,15 @@ static bool gather_small(struct vs_pool *pool, bool *is_gathered_out)
 	return sweep_slabs(pool);
 }
 
-/* See Note [Late]. */
-static uint64_t patience_for(struct vs_pool *pool, uint64_t span)
+/* See Note [Late]. `by_lag_out`: it is so long for the lag alone. */
+static uint64_t patience_for(struct vs_pool *pool, uint64_t span,
+			     bool *by_lag_out)
 {
+	uint64_t lag = vs_fence_calm_lag(&pool->fence) / 4 * 5;
 	uint64_t part, doublings, vain, patience;
-	uint64_t least = vs_fence_calm_lag(&pool->fence) / 4 * 5;
 
+	if (lag > THRIFT_PATIENCE << LATE_DOUBLINGS)
+		lag = THRIFT_PATIENCE << LATE_DOUBLINGS;
 	pthread_mutex_lock(&pool->lock);
 	part = pool->need / LATE_SHARE;
 	if (part < LATE_LEAST)
@@ -113,11 +117,11 @@ static uint64_t patience_for(struct vs_pool *pool, uint64_t span)
 		doublings = LATE_DOUBLINGS;
 	/* the last may be the one at hand */
 	vain = pool->vain_markers > 0 ? pool->vain_markers - 1 : 0;
+	lag >>= pool->vain_lags;
 	pthread_mutex_unlock(&pool->lock);
 	patience = THRIFT_PATIENCE << (doublings > vain ? doublings - vain : 0);
-	if (least > THRIFT_PATIENCE << LATE_DOUBLINGS)
-		least = THRIFT_PATIENCE << LATE_DOUBLINGS;
-	return doublings > 0 && patience < least ? least : patience;
+	*by_lag_out = doublings > 0 && patience < lag;
+	return *by_lag_out ? lag : patience;
 }
 
 /*
@@ -125,11 +129,16 @@ static uint64_t patience_for(struct vs_pool *pool, uint64_t span)
  * last of them was seen complete by this wait, so it was a matter of patience.
  */
 static void note_wait(struct vs_pool *pool, bool is_good, bool is_last,
-		      uint64_t took)
+		      bool is_by_lag, uint64_t took)
 {
 	uint64_t slow = atomic_load(&pool->fence.slow);
 
 	pthread_mutex_lock(&pool->lock);
+	if (is_good && took > THRIFT_PATIENCE)
+		pool->vain_lags = 0;
+	else if (!is_good && is_by_lag && took > THRIFT_PATIENCE &&
+		 pool->vain_lags < LATE_DOUBLINGS)
+		pool->vain_lags++;
 	if (is_good && (is_last || took > THRIFT_PATIENCE)) {
 		pool->vain_markers = 0;
 	} else if (is_good) {
@@ -154,8 +163,8 @@ static bool wait_for_pending(struct vs_pool *pool, uint64_t span,
 			     uint64_t until)
 {
 	struct vs_fence *f = &pool->fence;
-	uint64_t began, vain;
-	bool is_good, is_last;
+	uint64_t began, vain, patience;
+	bool is_good, is_last, is_by_lag;
 
 	if (vs_fence_is_complete(f, until))
 		return false;
@@ -167,9 +176,10 @@ static bool wait_for_pending(struct vs_pool *pool, uint64_t span,
 	pthread_mutex_unlock(&pool->lock);
 	is_last = !vs_fence_is_complete(f, vain);
 	began = vs_vmm_clock();
-	is_good = vs_fence_wait(f, patience_for(pool, span));
+	patience = patience_for(pool, span, &is_by_lag);
+	is_good = vs_fence_wait(f, patience);
 	is_last = is_last && vs_fence_is_complete(f, vain);
-	note_wait(pool, is_good, is_last, vs_vmm_clock() - began);
+	note_wait(pool, is_good, is_last, is_by_lag, vs_vmm_clock() - began);
 	return is_good;
 }
 

@@ -71,6 +71,7 @@ struct vs_pool {
 	uint64_t need;		   /* bytes; see Note [Need] in pool/grow.h */
 	unsigned vain_markers;	   /* see Note [Late] in pool/ladder.c */
 	unsigned good_waits;	   /* short ones since; the same */
+	unsigned vain_lags;	   /* waits for the lag, in vain; the same */
 	uint64_t vain_marker;	   /* the last one's epoch */
 	_Atomic uint64_t vain_ask; /* clock, ns; the last ... */
 	_Atomic unsigned n_vain;   /* ... of so many in a row; pool/others */
