@@ -33,24 +33,17 @@ RB_GENERATE_STATIC(vs_chunk_tail_tree, vs_chunk, by_tail, compare_tail)
 bool vs_chunks_init(struct vs_pool *pool)
 {
 	struct vs_chunks *cs = &pool->chunks;
+	uint64_t last = pool->end - pool->base - 1;
 
 	TAILQ_INIT(&cs->idle);
 	TAILQ_INIT(&cs->cached);
 	RB_INIT(&cs->free);
 	RB_INIT(&cs->heads);
 	RB_INIT(&cs->tails);
-	cs->spots = vs_meta_table((pool->end - pool->base) / VS_GRANULE *
-				  sizeof(*cs->spots));
-	cs->stretches = vs_meta_table((pool->end - pool->base) / VS_STRETCH *
-				      sizeof(*cs->stretches));
+	cs->spots = vs_meta_table((last / VS_GRANULE + 1) * sizeof(*cs->spots));
+	cs->stretches =
+		vs_meta_table((last / VS_STRETCH + 1) * sizeof(*cs->stretches));
 	return cs->spots && cs->stretches;
-}
-
-struct vs_chunk *vs_chunk_at(const struct vs_pool *pool, CUdeviceptr p)
-{
-	struct vs_view *v = vs_view_at(pool, p);
-
-	return v ? v->chunk : NULL;
 }
 
 /* Brings the gauges in line; lock. */

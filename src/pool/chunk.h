@@ -72,8 +72,8 @@ struct vs_chunk {
 /*
  * What lies over a granule of the arena, or over a whole stretch. The view, if
  * any, is named either by the granule or by the stretch; the range of the first
- * byte of a granule, unless it is a hole, by one of both, while what the other
- * names lies elsewhere by now.
+ * byte of a granule, unless it is a hole, by at least one of both: what else is
+ * named there does not hold that byte.
  */
 struct vs_spot {
 	struct vs_view *view;
@@ -111,9 +111,6 @@ static inline uint64_t vs_chunks_loose(const struct vs_chunks *cs)
 
 /* False without host memory. */
 bool vs_chunks_init(struct vs_pool *pool);
-
-/* The chunk mapped over `p`, or NULL. Lock. */
-struct vs_chunk *vs_chunk_at(const struct vs_pool *pool, CUdeviceptr p);
 
 /* For pool/view: so many more (fewer) bytes are in use. Lock. */
 void vs_chunk_use(struct vs_pool *pool, struct vs_chunk *c, uint64_t n);

@@ -155,7 +155,10 @@ static struct vs_range *from_stock(struct vs_pool *pool)
 	return r;
 }
 
-/* The owner index may still name it: without bounds it owns nothing. */
+/*
+ * The owner index and the chunk table may still name it: without bounds it owns
+ * nothing.
+ */
 static void to_stock(struct vs_pool *pool, struct vs_range *r)
 {
 	r->span = 0;
@@ -435,6 +438,7 @@ void vs_heap_hollow(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r)
 	vs_heap_settle(pool, h, r, VS_RANGE_HOLE);
 }
 
+/* What is named and does not hold the granule's first byte is stale. */
 struct vs_range *vs_heap_at(const struct vs_pool *pool, CUdeviceptr p)
 {
 	CUdeviceptr granule = p & ~(CUdeviceptr)(VS_GRANULE - 1);

@@ -6,7 +6,6 @@
 #include "base/log.h"
 #include "base/meta.h"
 #include "pool/cover.h"
-#include "pool/owner.h"
 #include "pool/stitch.h"
 
 /*
@@ -407,7 +406,7 @@ static bool cut_spots(struct vs_pool *pool, struct vs_plan *plan,
 		vs_heap_hollow(pool, plan->heap, place);
 		return false;
 	}
-	/* from the end: what is cut off is named anew at each granule */
+	/* from the end: what is cut off is named anew */
 	TAILQ_FOREACH_REVERSE(step, &plan->steps, vs_step_list, link)
 	{
 		uint64_t size = step->view->chunk->size;

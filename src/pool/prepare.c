@@ -44,6 +44,8 @@ static void touch_tables(struct vs_pool *pool, enum vs_heap_kind kind)
 	uint64_t offset = pool->heap[kind].base - pool->base;
 	uint64_t bytes = kind == VS_HEAP_LARGE ? FIRST_LARGE : VS_FLOOR;
 
+	if (bytes > pool->heap[kind].end - pool->heap[kind].base)
+		bytes = pool->heap[kind].end - pool->heap[kind].base;
 	if (kind == VS_HEAP_SLABS) {
 		touch(&pool->slab_at[offset / VS_SLAB_PAGE],
 		      bytes / VS_SLAB_PAGE * sizeof(*pool->slab_at));
