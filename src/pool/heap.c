@@ -410,17 +410,6 @@ void vs_heap_give(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r)
 	vs_heap_settle(pool, h, r, VS_RANGE_IDLE);
 }
 
-bool vs_heap_is_beside_idle(const struct vs_pool *pool,
-			    const struct vs_range *r)
-{
-	const struct vs_range *left = r->prev, *right = r->next;
-
-	return (left && left->state == VS_RANGE_IDLE &&
-		vs_views_join(pool, r->base)) ||
-	       (right && right->state == VS_RANGE_IDLE &&
-		vs_views_join(pool, right->base));
-}
-
 struct vs_range *vs_heap_claim(struct vs_pool *pool, struct vs_heap *h,
 			       struct vs_range *r, CUdeviceptr base,
 			       uint64_t span)

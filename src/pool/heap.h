@@ -108,10 +108,6 @@ struct vs_range *vs_heap_take_at(struct vs_pool *pool, struct vs_heap *h,
 /* A range that is in use becomes idle and merges. May free `r`. */
 void vs_heap_give(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r);
 
-/* Whether a range in use would merge if it were idle. */
-bool vs_heap_is_beside_idle(const struct vs_pool *pool,
-			    const struct vs_range *r);
-
 /*
  * Makes [base, base + span), which lies within one hole, a busy range of its
  * own. NULL without host memory (nothing changed).

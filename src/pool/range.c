@@ -117,9 +117,9 @@ bool vs_range_harvest(struct vs_pool *pool)
 }
 
 /*
- * What was freed first, if it fits and would become idle as it is: a program
- * that frees and allocates one size in turn is spared the book-keeping of heap
- * and views, a third of the instructions. To one that works a place is given by
+ * What was freed first, if it fits: a program that frees and allocates one size
+ * in turn is spared the book-keeping of heap and views, half of the
+ * instructions. To one that works a place is given by
  * the heap's rule alone, which packs better: this one, if nothing idle fits and
  * nothing else is pending.
  */
@@ -130,8 +130,7 @@ static struct vs_range *take_back(struct vs_pool *pool, enum vs_heap_kind kind,
 
 	if (!r || r->span != span || kind == VS_HEAP_SLABS ||
 	    (TAILQ_NEXT(r, link) && !pool->turnover.is_fast) ||
-	    !vs_fence_is_done(&pool->fence, r->tag) ||
-	    vs_heap_is_beside_idle(pool, r))
+	    !vs_fence_is_done(&pool->fence, r->tag))
 		return NULL;
 	TAILQ_REMOVE(&pool->pending, r, link);
 	pool->pending_bytes -= r->span;
