@@ -2,7 +2,6 @@
 #include "pool/chunk.h"
 
 #include "base/meta.h"
-#include "pool/cover.h"
 #include "pool/state.h"
 
 static int compare(uint64_t a, uint64_t b)

@@ -48,7 +48,7 @@ bool vs_guard_holds(const struct vs_pool *pool, CUdeviceptr p)
 
 static struct vs_view **slot(struct vs_pool *pool, CUdeviceptr p)
 {
-	return &pool->chunks.spots[(p - pool->base) / VS_GRANULE].view;
+	return &vs_spot_at(pool, p)->view;
 }
 
 /* The end of the first mapping in [from, to), or 0. */

@@ -2,7 +2,6 @@
 #include "pool/heap.h"
 
 #include "base/meta.h"
-#include "pool/cover.h"
 #include "pool/state.h"
 #include "pool/view.h"
 
@@ -185,11 +184,6 @@ bool vs_heap_init(struct vs_pool *pool, struct vs_heap *h, CUdeviceptr base,
 	h->first = h->last = r;
 	list(h, r);
 	return true;
-}
-
-static struct vs_spot *spot_of(const struct vs_pool *pool, CUdeviceptr p)
-{
-	return &pool->chunks.spots[(p - pool->base) / VS_GRANULE];
 }
 
 /*
@@ -431,10 +425,10 @@ void vs_heap_hollow(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r)
 struct vs_range *vs_heap_at(const struct vs_pool *pool, CUdeviceptr p)
 {
 	CUdeviceptr granule = p & ~(CUdeviceptr)(VS_GRANULE - 1);
-	struct vs_range *r = spot_of(pool, p)->range;
+	struct vs_range *r = vs_spot_at(pool, p)->range;
 
 	if (!r || granule - r->base >= r->span)
-		r = pool->chunks.stretches[(p - pool->base) / VS_STRETCH].range;
+		r = vs_stretch_at(pool, p)->range;
 	while (p - r->base >= r->span)
 		r = r->next;
 	return r;

@@ -163,7 +163,7 @@ static bool wait_for_pending(struct vs_pool *pool, uint64_t span,
 			     uint64_t until)
 {
 	struct vs_fence *f = &pool->fence;
-	uint64_t began, vain, patience;
+	uint64_t began, vain;
 	bool is_good, is_last, is_by_lag;
 
 	if (vs_fence_is_complete(f, until))
@@ -176,8 +176,7 @@ static bool wait_for_pending(struct vs_pool *pool, uint64_t span,
 	pthread_mutex_unlock(&pool->lock);
 	is_last = !vs_fence_is_complete(f, vain);
 	began = vs_vmm_clock();
-	patience = patience_for(pool, span, &is_by_lag);
-	is_good = vs_fence_wait(f, patience);
+	is_good = vs_fence_wait(f, patience_for(pool, span, &is_by_lag));
 	is_last = is_last && vs_fence_is_complete(f, vain);
 	note_wait(pool, is_good, is_last, is_by_lag, vs_vmm_clock() - began);
 	return is_good;

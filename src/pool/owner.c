@@ -2,7 +2,6 @@
 #include "pool/owner.h"
 
 #include "base/meta.h"
-#include "pool/cover.h"
 
 static uint64_t page_no(const struct vs_pool *pool, CUdeviceptr p)
 {

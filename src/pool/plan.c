@@ -5,7 +5,6 @@
 
 #include "base/log.h"
 #include "base/meta.h"
-#include "pool/cover.h"
 #include "pool/stitch.h"
 
 /*

@@ -11,7 +11,6 @@
 #include <sys/mman.h>
 
 #include "base/knob.h"
-#include "pool/cover.h"
 #include "pool/grow.h"
 #include "pool/owner.h"
 #include "pool/slab.h"

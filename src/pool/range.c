@@ -119,9 +119,9 @@ bool vs_range_harvest(struct vs_pool *pool)
 /*
  * What was freed first, if it fits: a program that frees and allocates one size
  * in turn is spared the book-keeping of heap and views, half of the
- * instructions. To one that works a place is given by
- * the heap's rule alone, which packs better: this one, if nothing idle fits and
- * nothing else is pending.
+ * instructions. To one that works a place is given by the heap's rule alone,
+ * which packs better: this one, if nothing idle fits and nothing else is
+ * pending.
  */
 static struct vs_range *take_back(struct vs_pool *pool, enum vs_heap_kind kind,
 				  uint64_t span)

@@ -19,6 +19,7 @@
 #include "base/stat.h"
 #include "driver/vmm.h"
 #include "pool/chunk.h"
+#include "pool/cover.h"
 #include "pool/fence.h"
 #include "pool/guard.h"
 #include "pool/heap.h"
@@ -120,6 +121,19 @@ struct vs_pool {
 	uint64_t release_threshold;
 	uint64_t chunk_size; /* 0: by the growth rule */
 };
+
+/* Entries of the chunk table over an address of the arena; lock, or grow. */
+static inline struct vs_spot *vs_spot_at(const struct vs_pool *pool,
+					 CUdeviceptr p)
+{
+	return &pool->chunks.spots[(p - pool->base) / VS_GRANULE];
+}
+
+static inline struct vs_spot *vs_stretch_at(const struct vs_pool *pool,
+					    CUdeviceptr p)
+{
+	return &pool->chunks.stretches[(p - pool->base) / VS_STRETCH];
+}
 
 /* Pools by device ordinal, NULL where none was made. */
 struct vs_pool *vs_pool_of(CUdevice device);

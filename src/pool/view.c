@@ -2,13 +2,7 @@
 #include "pool/view.h"
 
 #include "base/meta.h"
-#include "pool/cover.h"
 #include "pool/state.h"
-
-static struct vs_spot *spot_of(const struct vs_pool *pool, CUdeviceptr p)
-{
-	return &pool->chunks.spots[(p - pool->base) / VS_GRANULE];
-}
 
 static CUdeviceptr end_of(const struct vs_view *v)
 {
@@ -17,10 +11,9 @@ static CUdeviceptr end_of(const struct vs_view *v)
 
 struct vs_view *vs_view_at(const struct vs_pool *pool, CUdeviceptr p)
 {
-	struct vs_view *v = spot_of(pool, p)->view;
+	struct vs_view *v = vs_spot_at(pool, p)->view;
 
-	return v ? v
-		 : pool->chunks.stretches[(p - pool->base) / VS_STRETCH].view;
+	return v ? v : vs_stretch_at(pool, p)->view;
 }
 
 struct vs_heap *vs_heap_of(struct vs_pool *pool, CUdeviceptr p)
