@@ -154,6 +154,27 @@ static void test_a_gpu_far_behind(void **state)
 	}
 }
 
+/*
+ * A block is freed behind work that takes so long, and one as large is wanted,
+ * beyond need; how long that took. Then all of it is given back.
+ */
+static uint64_t wait_behind(size_t size, uint64_t lag_ns)
+{
+	CUdeviceptr p = take(size);
+	uint64_t took;
+
+	fake.lag_ns = lag_ns;
+	give(p);
+	took = fake.now;
+	p = take(size);
+	took = fake.now - took;
+	fake.now += 2 * lag_ns;
+	fake.lag_ns = 0;
+	give(p);
+	vs_pool_trim();
+	return took;
+}
+
 /* There a wait is no good, however long, and is soon a short one. */
 static void test_work_that_waits_for_the_host(void **state)
 {
@@ -161,19 +182,9 @@ static void test_work_that_waits_for_the_host(void **state)
 
 	(void)state;
 	for (int i = 0; i < 8; i++) {
-		CUdeviceptr p = take(1000 * MiB);
-
-		fake.lag_ns = 5000 * MS;
-		give(p);
-		took = fake.now;
-		p = take(1000 * MiB);
-		took = fake.now - took;
+		took = wait_behind(1000 * MiB, 5000 * MS);
 		if (i == 0)
 			assert_in_range(took, 1000 * MS, 2000 * MS);
-		fake.now += 10000 * MS;
-		fake.lag_ns = 0;
-		give(p);
-		vs_pool_trim();
 		assert_int_equal(fake.held, 0);
 	}
 	assert_in_range(took, 50 * MS, 150 * MS);
@@ -182,19 +193,11 @@ static void test_work_that_waits_for_the_host(void **state)
 /* Short ones that were vain say no more of long ones than those that ended. */
 static void test_short_waits_in_vain_do_not_shorten_long_ones(void **state)
 {
-	CUdeviceptr most = take(910 * MiB), p;
+	CUdeviceptr most = take(910 * MiB);
 
 	(void)state;
-	for (int i = 0; i < 8; i++) {
-		p = take(90 * MiB);
-		fake.lag_ns = 150 * MS;
-		give(p);
-		p = take(90 * MiB);
-		fake.now += 1000 * MS;
-		fake.lag_ns = 0;
-		give(p);
-		vs_pool_trim();
-	}
+	for (int i = 0; i < 8; i++)
+		wait_behind(90 * MiB, 150 * MS);
 	fake.lag_ns = 150 * MS;
 	give(most);
 	take(910 * MiB);
@@ -207,26 +210,15 @@ static void test_short_waits_in_vain_do_not_shorten_long_ones(void **state)
  */
 static void test_short_waits_prove_nothing_of_long_ones(void **state)
 {
-	uint64_t took = 0, began;
+	uint64_t took = 0;
 
 	(void)state;
 	for (int i = 0; i < 20; i++) {
-		CUdeviceptr p = take(1000 * MiB);
-
 		fake.lag_ns = 20 * MS;
-		give(p);
-		p = take(1000 * MiB);
-		fake.lag_ns = 20000 * MS;
-		give(p);
-		began = fake.now;
-		p = take(1000 * MiB);
-		took += fake.now - began;
+		give(take(1000 * MiB));
+		took += wait_behind(1000 * MiB, 20000 * MS);
 		if (i == 9)
 			took = 0;
-		fake.now += 30000 * MS;
-		fake.lag_ns = 0;
-		give(p);
-		vs_pool_trim();
 	}
 	assert_in_range(took / 10, 50 * MS, 250 * MS);
 }
@@ -238,16 +230,8 @@ static void test_as_late_as_before(void **state)
 	CUdeviceptr p, most;
 
 	(void)state;
-	for (int i = 0; i < 8; i++) {
-		p = take(1000 * MiB);
-		fake.lag_ns = 20000 * MS;
-		give(p);
-		p = take(1000 * MiB);
-		fake.now += 30000 * MS;
-		fake.lag_ns = 0;
-		give(p);
-		vs_pool_trim();
-	}
+	for (int i = 0; i < 8; i++)
+		wait_behind(1000 * MiB, 20000 * MS);
 	fence = &vs_pool_by_index(0)->fence;
 	most = take(900 * MiB);
 	p = take(100 * MiB);
@@ -284,18 +268,9 @@ static void test_a_long_kernel_is_not_remembered_for_ever(void **state)
 			fake.now += 125 * MS;
 		}
 		for (int k = 0; k < 12; k++) {
-			p = take(1000 * MiB);
-			fake.lag_ns = 20000 * MS;
-			give(p);
-			took = fake.now;
-			p = take(1000 * MiB);
-			took = fake.now - took;
+			took = wait_behind(1000 * MiB, 20000 * MS);
 			if (k == 0)
 				assert_in_range(took, 1000 * MS, 2000 * MS);
-			fake.now += 30000 * MS;
-			fake.lag_ns = 0;
-			give(p);
-			vs_pool_trim();
 		}
 		assert_in_range(took, 50 * MS, 150 * MS);
 	}

@@ -25,7 +25,7 @@
 #include "base/knob.h"
 #include "base/log.h"
 #include "base/thread.h"
-#include "fake.h"
+#include "fake_test.h"
 #include "heap_check.h"
 #include "pool/fence.h"
 #include "pool/pool.h"
@@ -449,10 +449,7 @@ static void test_large_programs(void **state)
 
 	(void)state;
 	s.x = s.seed ^ 1;
-	vs_pool_forked();
-	vs_thread_forked();
-	fake_install(140 * GiB);
-	memset(&vs_knobs, 0, sizeof(vs_knobs));
+	fresh_driver(140 * GiB);
 	vs_knobs.decay_ms = 100;
 	for (int i = 0; i < 4000; i++) {
 		fake.now += below(20 * MS);
@@ -493,10 +490,7 @@ static void test_stretches_are_named_once(void **state)
 	CUdeviceptr p;
 
 	(void)state;
-	vs_pool_forked();
-	vs_thread_forked();
-	fake_install(140 * GiB);
-	memset(&vs_knobs, 0, sizeof(vs_knobs));
+	fresh_driver(140 * GiB);
 	assert_int_equal(vs_pool_alloc(64 * GiB, &p), CUDA_SUCCESS);
 	pool = vs_pool_by_index(0);
 	assert_int_equal((p - pool->base) % GiB, 0);
