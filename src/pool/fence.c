@@ -36,12 +36,7 @@ void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 	f->began_ticks = vs_vmm_ticks();
 }
 
-/*
- * A driver call of a marker failed. If a kernel of the program did, its own
- * next call says so: whether the shim saw it first is chance. A want of memory
- * passes: the next marker covers what this one would have.
- */
-static void break_fence(struct vs_fence *f, const char *call, CUresult r)
+void vs_fence_failed(struct vs_fence *f, const char *call, CUresult r)
 {
 	static const char text[] =
 		"%s failed: %s; allocations go to the driver from now on";
@@ -76,7 +71,7 @@ static bool record_in(struct vs_fence *f, struct vs_ctx *ctx,
 	    r == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
 		vs_capture_unseen();
 	else
-		break_fence(f, "cuCtxRecordEvent", r);
+		vs_fence_failed(f, "cuCtxRecordEvent", r);
 	return false;
 }
 
@@ -90,7 +85,7 @@ static bool order_behind(struct vs_fence *f, struct vs_ctx **contexts, int n,
 							    e->event);
 
 			if (r != CUDA_SUCCESS) {
-				break_fence(f, "cuCtxWaitEvent", r);
+				vs_fence_failed(f, "cuCtxWaitEvent", r);
 				return false;
 			}
 		}
@@ -197,8 +192,7 @@ static void raise_to(_Atomic uint64_t *to, uint64_t epoch)
 		atomic_store_explicit(to, epoch, memory_order_release);
 }
 
-/* Everything up to an epoch was seen complete; f->lock held. */
-static void completed(struct vs_fence *f, uint64_t epoch)
+void vs_fence_completed(struct vs_fence *f, uint64_t epoch)
 {
 	raise_to(&f->covered, epoch);
 	raise_to(&f->complete, epoch);
@@ -215,7 +209,7 @@ static bool marker_is_done(struct vs_fence *f, struct vs_marker *m)
 		if (r == CUDA_ERROR_NOT_READY)
 			return false;
 		if (r != CUDA_SUCCESS) {
-			break_fence(f, "cuEventQuery", r);
+			vs_fence_failed(f, "cuEventQuery", r);
 			return false;
 		}
 		m->events = e->next;
@@ -301,7 +295,7 @@ static bool poll_markers(struct vs_fence *f)
 
 		vs_events_keep(&f->spare, m->events);
 		if (i == n - 1) {
-			completed(f, m->epoch);
+			vs_fence_completed(f, m->epoch);
 			f->due = vs_vmm_ticks() - m->recorded;
 			atomic_store_explicit(&f->lag, f->due,
 					      memory_order_relaxed);
@@ -417,8 +411,7 @@ bool vs_fence_settle(struct vs_fence *f, uint64_t tag)
 	return vs_fence_is_done(f, tag);
 }
 
-/* Takes the markers up to an epoch out of the ring; f->lock held. */
-static void drop_markers(struct vs_fence *f, uint64_t epoch)
+void vs_fence_drop(struct vs_fence *f, uint64_t epoch)
 {
 	while (f->head != f->tail) {
 		struct vs_marker *m = &f->ring[f->head % VS_MARKERS];
@@ -429,158 +422,6 @@ static void drop_markers(struct vs_fence *f, uint64_t epoch)
 		m->events = NULL;
 		f->head++;
 	}
-}
-
-/* Without context events: waits for everything, once for many frees. */
-static bool wait_for_contexts(struct vs_fence *f)
-{
-	struct vs_ctx_set set;
-	uint64_t epoch;
-	bool is_good;
-
-	if (!vs_capture_shut_out())
-		return false;
-	vs_stat_add(f->stats, waits, 1);
-	epoch = vs_fence_turn(f);
-	is_good = vs_ctx_gather(&set, atomic_load(f->reach));
-	for (int i = 0; is_good && i < set.n; i++) {
-		CUresult r;
-
-		if (!vs_ctx_use(set.list[i]))
-			continue;
-		r = vs_vmm_ctx_wait(set.list[i]->handle);
-		vs_ctx_unuse(set.list[i]);
-		if (r != CUDA_SUCCESS) {
-			break_fence(f, "cuCtxSynchronize", r);
-			is_good = false;
-		}
-	}
-	vs_ctx_scatter(&set);
-	vs_capture_let_in();
-	if (!is_good)
-		return false;
-	pthread_mutex_lock(&f->lock);
-	drop_markers(f, epoch);
-	completed(f, epoch);
-	pthread_mutex_unlock(&f->lock);
-	return true;
-}
-
-/* The longest of several threads' waits is what is not repeated. */
-static void note_slow(struct vs_fence *f, uint64_t epoch, uint64_t patience_ns)
-{
-	pthread_mutex_lock(&f->lock);
-	if (epoch > atomic_load(&f->slow) ||
-	    patience_ns > atomic_load(&f->slow_patience)) {
-		atomic_store(&f->slow_patience, patience_ns);
-		atomic_store(&f->slow, epoch);
-	}
-	f->slow_ended = vs_vmm_ticks();
-	f->calm_age = 0;
-	pthread_mutex_unlock(&f->lock);
-}
-
-static bool wait_for_oldest(struct vs_fence *f, uint64_t epoch, uint64_t began,
-			    uint64_t patience_ns)
-{
-	for (unsigned round = 0; !vs_fence_is_complete(f, epoch); round++) {
-		if (vs_fence_poll(f))
-			return true;
-		if (atomic_load_explicit(&f->is_broken, memory_order_relaxed))
-			return false;
-		if (vs_vmm_clock() - began > patience_ns) {
-			note_slow(f, epoch, patience_ns);
-			return false;
-		}
-		vs_vmm_pause(round);
-	}
-	return true;
-}
-
-bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns)
-{
-	uint64_t began = vs_vmm_clock(), epoch = 0;
-	unsigned waiting;
-	bool is_good;
-
-	if (atomic_load_explicit(&f->is_broken, memory_order_relaxed))
-		return false;
-	pthread_mutex_lock(&f->lock);
-	if (f->head != f->tail)
-		epoch = f->ring[f->head % VS_MARKERS].epoch;
-	pthread_mutex_unlock(&f->lock);
-	if (epoch == 0 || (epoch <= atomic_load(&f->slow) &&
-			   patience_ns <= atomic_load(&f->slow_patience)))
-		return vs_fence_poll(f);
-	if (f->has_context_events) /* the others count by themselves */
-		vs_stat_add(f->stats, waits, 1);
-	waiting = atomic_fetch_add(&f->waiting, 1) + 1;
-	/* two that come at once may note the smaller number: no matter */
-	if (waiting >
-	    atomic_load_explicit(&f->waiting_high, memory_order_relaxed))
-		atomic_store_explicit(&f->waiting_high, waiting,
-				      memory_order_relaxed);
-	if (f->has_context_events)
-		is_good = wait_for_oldest(f, epoch, began, patience_ns);
-	else /* a begin must not wait for what may wait for its thread */
-		is_good = vs_fence_barrier(f) || wait_for_contexts(f);
-	vs_stat_add(f->stats, wait_ns, vs_vmm_clock() - began);
-	atomic_fetch_sub(&f->waiting, 1);
-	return is_good;
-}
-
-bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns)
-{
-	vs_fence_cover(f, tag);
-	while (!vs_fence_is_complete(f, tag)) {
-		if (!vs_fence_wait(f, patience_ns))
-			return vs_fence_is_complete(f, tag);
-	}
-	return true;
-}
-
-/* One barrier in every context; f->barrier held. */
-static bool wait_behind_barrier(struct vs_fence *f)
-{
-	struct vs_ctx_set set;
-	uint64_t epoch;
-	bool is_good;
-
-	/* a marker may be recorded if the last capture has just ended */
-	epoch = vs_fence_turn(f);
-	atomic_thread_fence(memory_order_seq_cst);
-	is_good = vs_ctx_gather(&set, atomic_load(f->reach));
-	vs_stat_add(f->stats, waits, 1);
-	for (int i = 0; is_good && i < set.n; i++) {
-		if (!vs_ctx_use(set.list[i]))
-			continue;
-		is_good = vs_capture_barrier(set.list[i]);
-		vs_ctx_unuse(set.list[i]);
-	}
-	vs_ctx_scatter(&set);
-	if (!is_good)
-		return false;
-	pthread_mutex_lock(&f->lock);
-	if (!f->has_context_events)
-		drop_markers(f, epoch);
-	completed(f, epoch);
-	pthread_mutex_unlock(&f->lock);
-	return true;
-}
-
-bool vs_fence_barrier(struct vs_fence *f)
-{
-	uint64_t tag = atomic_load(&f->epoch);
-	bool is_good;
-
-	if (atomic_load(&f->is_broken) ||
-	    (f->has_context_events && vs_capture_count() == 0))
-		return false;
-	pthread_mutex_lock(&f->barrier);
-	/* another thread's may have served for this one */
-	is_good = vs_fence_is_complete(f, tag) || wait_behind_barrier(f);
-	pthread_mutex_unlock(&f->barrier);
-	return is_good;
 }
 
 bool vs_fence_welcome(struct vs_fence *f, struct vs_ctx *ctx)
@@ -625,8 +466,8 @@ uint64_t vs_fence_turn(struct vs_fence *f)
 void vs_fence_reset(struct vs_fence *f, uint64_t epoch)
 {
 	pthread_mutex_lock(&f->lock);
-	drop_markers(f, epoch);
-	completed(f, epoch);
+	vs_fence_drop(f, epoch);
+	vs_fence_completed(f, epoch);
 	atomic_store(&f->is_broken, false);
 	pthread_mutex_unlock(&f->lock);
 }

@@ -229,6 +229,18 @@ uint64_t vs_fence_turn(struct vs_fence *f);
  */
 void vs_fence_reset(struct vs_fence *f, uint64_t epoch);
 
+/* For pool/wait, which has the waits above. */
+/*
+ * A driver call of a marker failed, or of a wait. If a kernel of the program
+ * did, its own next call says so: whether the shim saw it first is chance. A
+ * want of memory passes: the next marker covers what this one would have.
+ */
+void vs_fence_failed(struct vs_fence *f, const char *call, CUresult r);
+/* Everything up to an epoch was seen complete; f->lock held. */
+void vs_fence_completed(struct vs_fence *f, uint64_t epoch);
+/* Takes the markers up to an epoch out of the ring; f->lock held. */
+void vs_fence_drop(struct vs_fence *f, uint64_t epoch);
+
 /*
  * Around each cuStreamBeginCapture*: before takes the lock, after gives it
  * back and counts when the call succeeded. `is_per_thread`: a _ptsz variant
