@@ -283,34 +283,33 @@ struct vs_chunk *vs_chunk_free_prev(struct vs_chunk *c)
 	return RB_PREV(vs_chunk_size_tree, NULL, c);
 }
 
-struct vs_chunk *vs_chunk_head_from(struct vs_pool *pool, uint64_t size)
+struct vs_chunk *vs_chunk_end_from(struct vs_pool *pool, enum vs_chunk_end end,
+				   uint64_t size)
 {
-	struct vs_chunk wanted = {.head = size};
+	struct vs_chunks *cs = &pool->chunks;
+	struct vs_chunk wanted = {.head = size, .tail = size};
 
-	return RB_NFIND(vs_chunk_head_tree, &pool->chunks.heads, &wanted);
+	return end == VS_CHUNK_HEAD
+		       ? RB_NFIND(vs_chunk_head_tree, &cs->heads, &wanted)
+		       : RB_NFIND(vs_chunk_tail_tree, &cs->tails, &wanted);
 }
 
-struct vs_chunk *vs_chunk_head_next(struct vs_chunk *c)
+struct vs_chunk *vs_chunk_end_next(struct vs_chunk *c, enum vs_chunk_end end)
 {
-	return RB_NEXT(vs_chunk_head_tree, NULL, c);
+	return end == VS_CHUNK_HEAD ? RB_NEXT(vs_chunk_head_tree, NULL, c)
+				    : RB_NEXT(vs_chunk_tail_tree, NULL, c);
 }
 
-struct vs_chunk *vs_chunk_head_last(struct vs_pool *pool)
+struct vs_chunk *vs_chunk_end_last(struct vs_pool *pool, enum vs_chunk_end end)
 {
-	return RB_MAX(vs_chunk_head_tree, &pool->chunks.heads);
+	struct vs_chunks *cs = &pool->chunks;
+
+	return end == VS_CHUNK_HEAD ? RB_MAX(vs_chunk_head_tree, &cs->heads)
+				    : RB_MAX(vs_chunk_tail_tree, &cs->tails);
 }
 
-struct vs_chunk *vs_chunk_head_prev(struct vs_chunk *c)
+struct vs_chunk *vs_chunk_end_prev(struct vs_chunk *c, enum vs_chunk_end end)
 {
-	return RB_PREV(vs_chunk_head_tree, NULL, c);
-}
-
-struct vs_chunk *vs_chunk_tail_last(struct vs_pool *pool)
-{
-	return RB_MAX(vs_chunk_tail_tree, &pool->chunks.tails);
-}
-
-struct vs_chunk *vs_chunk_tail_prev(struct vs_chunk *c)
-{
-	return RB_PREV(vs_chunk_tail_tree, NULL, c);
+	return end == VS_CHUNK_HEAD ? RB_PREV(vs_chunk_head_tree, NULL, c)
+				    : RB_PREV(vs_chunk_tail_tree, NULL, c);
 }

@@ -42,6 +42,8 @@ enum vs_chunk_place {
 	VS_CHUNK_CACHED,
 };
 
+enum vs_chunk_end { VS_CHUNK_HEAD, VS_CHUNK_TAIL };
+
 struct vs_chunk {
 	/* one cache line that every use touches */
 	struct vs_view_list views;
@@ -68,6 +70,12 @@ struct vs_chunk {
 	uint64_t dead_tag;   /* the newest of theirs */
 	uint64_t head, tail; /* idle bytes at its ends, if used in part */
 };
+
+static inline uint64_t vs_chunk_idle_at(const struct vs_chunk *c,
+					enum vs_chunk_end end)
+{
+	return end == VS_CHUNK_HEAD ? c->head : c->tail;
+}
 
 /*
  * What lies over a granule of the arena, or over a whole stretch. The view, if
@@ -141,11 +149,12 @@ struct vs_chunk *vs_chunk_free_prev(struct vs_chunk *c);
 
 /* Brings up to date what is sorted, of which the following tell. Lock. */
 void vs_chunks_refresh(struct vs_pool *pool);
-struct vs_chunk *vs_chunk_head_from(struct vs_pool *pool, uint64_t size);
-struct vs_chunk *vs_chunk_head_next(struct vs_chunk *c);
-struct vs_chunk *vs_chunk_head_last(struct vs_pool *pool);
-struct vs_chunk *vs_chunk_head_prev(struct vs_chunk *c);
-struct vs_chunk *vs_chunk_tail_last(struct vs_pool *pool);
-struct vs_chunk *vs_chunk_tail_prev(struct vs_chunk *c);
+/* Used in part: the least idle at that end, from `size` on; next larger. */
+struct vs_chunk *vs_chunk_end_from(struct vs_pool *pool, enum vs_chunk_end end,
+				   uint64_t size);
+struct vs_chunk *vs_chunk_end_next(struct vs_chunk *c, enum vs_chunk_end end);
+/* The most idle at that end, the next smaller. */
+struct vs_chunk *vs_chunk_end_last(struct vs_pool *pool, enum vs_chunk_end end);
+struct vs_chunk *vs_chunk_end_prev(struct vs_chunk *c, enum vs_chunk_end end);
 
 #endif

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-#include "base/log.h"
 #include "base/meta.h"
+#include "pool/place.h"
 #include "pool/stitch.h"
 
 /*
@@ -18,21 +18,21 @@ static const struct {
 	unsigned share;
 	uint64_t least, most;
 } chunk_rule[VS_N_HEAPS] = {
-	[VS_HEAP_LARGE] = {50, (uint64_t)16 << 20, (uint64_t)256 << 20},
+	[VS_HEAP_LARGE] = {55, (uint64_t)16 << 20, (uint64_t)256 << 20},
 	[VS_HEAP_MIDDLE] = {256, (uint64_t)8 << 20, (uint64_t)32 << 20},
 	[VS_HEAP_SLABS] = {512, VS_GRANULE, (uint64_t)16 << 20},
 };
 
 enum {
-	BASES_TRIED = 256, /* idle ranges looked at to extend */
 	SLACK = 44,	   /* held beyond Note [Need] in pool/grow.h; 1/1000 */
 	LEAST_SHARE = 512, /* no least above this share of the memory */
-	USUAL_TIMES = 4,   /* a larger request gets several chunks */
+	USUAL_TIMES = 5,   /* a larger request gets several chunks */
 	FAST_TIMES = 4,	   /* chunks of a program that churns are larger */
 	/* See Note [Tight]: times halved, growths for each, kept if idle */
 	TIGHT_MOST = 6,
 	TIGHT_LASTS = 64,
 	TIGHT_TIMES = 4,
+	TIGHT_USUAL = 3,   /* instead of USUAL_TIMES */
 	TIGHT_PIECES = 12, /* more for one request cost more than they save */
 };
 /*
@@ -44,12 +44,6 @@ enum {
 #define HUGE_CHUNK ((uint64_t)8 << 30)
 /* Smaller ones at the end of a block would be too many. */
 #define SMALLEST_END ((uint64_t)8 << 20)
-/*
- * Regions lie apart by twice their size, within these limits: near enough for
- * several to share a page table, which is for 512 MiB.
- */
-#define LEAST_GAP ((uint64_t)256 << 20)
-#define MOST_GAP ((uint64_t)4 << 30)
 
 static uint64_t round_up(uint64_t n, uint64_t unit)
 {
@@ -174,7 +168,10 @@ struct vs_step *vs_plan_step(struct vs_plan *plan, struct vs_chunk *c)
 	v->chunk = c;
 	c->plan = plan->number;
 	step->view = v;
-	TAILQ_INSERT_TAIL(&plan->steps, step, link);
+	if (plan->is_leftward)
+		TAILQ_INSERT_HEAD(&plan->steps, step, link);
+	else
+		TAILQ_INSERT_TAIL(&plan->steps, step, link);
 	plan->filled += c->size;
 	return step;
 }
@@ -235,7 +232,7 @@ static bool add_huge(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes)
 static uint64_t largest_for(const struct vs_pool *pool, uint64_t span,
 			    uint64_t bytes, uint64_t usual)
 {
-	uint64_t most = USUAL_TIMES * usual;
+	uint64_t most = usual * (pool->tight ? TIGHT_USUAL : USUAL_TIMES);
 
 	if (pool->is_contiguous)
 		return UINT64_MAX;
@@ -273,9 +270,9 @@ static uint64_t size_for(struct vs_pool *pool, uint64_t bytes, uint64_t usual)
 }
 
 /*
- * A block of large chunks ends in a small one: what a smaller block leaves free
- * when it takes the place of a larger one is then for the most part a chunk of
- * its own, which can be mapped anywhere. Bytes of it; 0: none.
+ * A block of a large chunk ends in a small one: what a smaller block leaves
+ * free when it takes the place of a larger one is then for the most part a
+ * chunk of its own, which can be mapped anywhere. Bytes of it; 0: none.
  */
 static uint64_t end_piece(struct vs_pool *pool, struct vs_plan *plan,
 			  uint64_t bytes, uint64_t size, uint64_t usual)
@@ -287,26 +284,34 @@ static uint64_t end_piece(struct vs_pool *pool, struct vs_plan *plan,
 	return usual / 4;
 }
 
+/* Of several the last is what is left, and so a smaller one without more. */
+static bool add_several(struct vs_pool *pool, struct vs_plan *plan,
+			uint64_t bytes, uint64_t most)
+{
+	for (; bytes > most; bytes -= most) {
+		if (!add_new(pool, plan, most, false))
+			return false;
+	}
+	return add_new(pool, plan, pool->chunk_size ? most : bytes, false);
+}
+
 bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 		 bool is_exact)
 {
-	uint64_t usual = usual_size(pool, plan->kind), most, n, size, end;
+	uint64_t usual = usual_size(pool, plan->kind), most, size, end;
 
 	bytes = round_up(bytes, VS_GRANULE);
 	if (is_huge(pool, bytes))
 		return add_huge(pool, plan, bytes);
 	most = largest_for(pool, plan->span, bytes, usual);
-	n = bytes / most + (bytes % most > 0);
-	size = round_up((bytes + n - 1) / n, VS_GRANULE);
+	if (bytes > most)
+		return add_several(pool, plan, bytes, most);
+	size = bytes;
 	if (size < usual)
 		size = pool->chunk_size ? usual
 		       : is_exact	? size
 					: size_for(pool, size, usual);
 	end = end_piece(pool, plan, bytes, size, usual);
-	for (; n > 1; n--) {
-		if (!add_new(pool, plan, size, false))
-			return false;
-	}
 	return add_new(pool, plan, size - end, false) &&
 	       (end == 0 || add_new(pool, plan, end, false));
 }
@@ -333,124 +338,6 @@ static bool add_cached(struct vs_pool *pool, struct vs_plan *plan)
 	return true;
 }
 
-/* The largest idle range, too small, that can be extended. */
-static struct vs_range *find_base(struct vs_pool *pool, struct vs_heap *h,
-				  uint64_t span)
-{
-	struct vs_range *r;
-
-	if (pool->is_contiguous)
-		return NULL;
-	r = vs_heap_below(h, span);
-	for (int i = 0; r && i < BASES_TRIED; i++) {
-		if (r->next && r->next->state == VS_RANGE_HOLE &&
-		    r->next->span >= span &&
-		    !vs_views_break(pool, r->base, r->span))
-			return r;
-		r = vs_heap_smaller(h, r);
-	}
-	return NULL;
-}
-
-/* Where a region begins in a hole. What is large begins at a stretch. */
-static CUdeviceptr begin_in(const struct vs_pool *pool, const struct vs_heap *h,
-			    const struct vs_range *hole, uint64_t gap,
-			    uint64_t unit)
-{
-	if (hole == h->first)
-		return hole->base;
-	return pool->base + round_up(hole->base - pool->base + gap, unit);
-}
-
-/*
- * Makes room for a region of its own, with room to extend the one before. It is
- * not far: the tables on the host are touched at the heap's begin.
- */
-static struct vs_range *fresh_place(struct vs_pool *pool, struct vs_plan *plan)
-{
-	struct vs_heap *h = plan->heap;
-	uint64_t gap = 2 * plan->filled, unit = VS_GRANULE;
-	struct vs_range *hole;
-
-	if (gap < LEAST_GAP)
-		gap = LEAST_GAP;
-	if (gap > MOST_GAP)
-		gap = MOST_GAP;
-	if (plan->filled >= VS_STRETCH)
-		unit = VS_STRETCH;
-	for (; gap >= VS_GRANULE; gap /= 4) {
-		hole = vs_heap_hole(h, plan->filled + 2 * gap + unit);
-		if (hole)
-			return vs_heap_claim(pool, h, hole,
-					     begin_in(pool, h, hole, gap, unit),
-					     plan->filled);
-	}
-	hole = vs_heap_hole(h, plan->filled);
-	if (hole)
-		return vs_heap_claim(pool, h, hole, hole->base, plan->filled);
-	vs_warn("no address space left for %zu bytes", (size_t)plan->filled);
-	return NULL;
-}
-
-/* Cuts the place into one spot a step; or gives it back without host memory. */
-static bool cut_spots(struct vs_pool *pool, struct vs_plan *plan,
-		      struct vs_range *place)
-{
-	struct vs_step *step;
-	unsigned n = 0;
-
-	TAILQ_FOREACH (step, &plan->steps, link)
-		n++;
-	if (!vs_heap_stock(pool, n)) {
-		vs_heap_hollow(pool, plan->heap, place);
-		return false;
-	}
-	/* from the end: what is cut off is named anew */
-	TAILQ_FOREACH_REVERSE(step, &plan->steps, vs_step_list, link)
-	{
-		uint64_t size = step->view->chunk->size;
-
-		step->spot = place;
-		if (place->span > size)
-			step->spot = vs_heap_cut(pool, plan->heap, place,
-						 place->span - size);
-		step->view->at = step->spot->base;
-		step->view->region = plan->region;
-	}
-	return true;
-}
-
-/* NO_ROOM: the hole right of the base is too small for what was found. */
-#define NO_ROOM CUDA_ERROR_ILLEGAL_ADDRESS
-static CUresult find_place(struct vs_pool *pool, struct vs_plan *plan)
-{
-	struct vs_range *spot;
-
-	if (plan->base) {
-		struct vs_range *hole = plan->base->next;
-
-		if (hole->state != VS_RANGE_HOLE || hole->span < plan->filled)
-			return NO_ROOM;
-		spot = vs_heap_claim(pool, plan->heap, hole, hole->base,
-				     plan->filled);
-	} else {
-		spot = fresh_place(pool, plan);
-	}
-	if (!spot || !cut_spots(pool, plan, spot))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	return CUDA_SUCCESS;
-}
-
-static CUresult take_base(struct vs_pool *pool, struct vs_plan *plan,
-			  struct vs_range *base)
-{
-	plan->region = vs_view_at(pool, base->base + base->span - 1)->region;
-	plan->left -= base->span;
-	plan->base = vs_heap_take_at(pool, plan->heap, base->base, base->span,
-				     VS_RANGE_BUSY);
-	return plan->base ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
 /* By what exists unused and new chunks, as far as the program needs them. */
 static CUresult plan_within(struct vs_pool *pool, struct vs_plan *plan)
 {
@@ -471,18 +358,19 @@ static CUresult decide(struct vs_pool *pool, struct vs_plan *plan,
 {
 	struct vs_range *base = NULL;
 	CUresult r = CUDA_SUCCESS;
+	bool is_leftward;
 
 	if (may_extend)
-		base = find_base(pool, plan->heap, plan->span);
+		base = vs_place_base(pool, plan, &is_leftward);
 	if (how != VS_GROW_WITHIN)
 		r = vs_stitch_tail(pool, plan, base ? base->span : 0, how);
 	if (r == CUDA_SUCCESS && base && plan->lead == 0)
-		r = take_base(pool, plan, base);
+		r = vs_place_extend(pool, plan, base, is_leftward);
 	if (r != CUDA_SUCCESS)
 		return r;
 	r = how == VS_GROW_WITHIN ? plan_within(pool, plan)
 				  : vs_stitch_rest(pool, plan, how);
-	return r == CUDA_SUCCESS ? find_place(pool, plan) : r;
+	return r == CUDA_SUCCESS ? vs_place_steps(pool, plan) : r;
 }
 
 static CUresult attempt(struct vs_pool *pool, struct vs_plan *plan,
@@ -514,12 +402,13 @@ CUresult vs_plan_make(struct vs_pool *pool, struct vs_plan *plan,
 		      enum vs_heap_kind kind, uint64_t span,
 		      enum vs_grow_how how)
 {
-	CUresult r = NO_ROOM;
+	CUresult r = VS_PLACE_NO_ROOM;
 
 	if (how == VS_GROW_WITHIN || how == VS_GROW_MOVE ||
 	    (how == VS_GROW_BEYOND && kind != VS_HEAP_LARGE))
 		r = attempt(pool, plan, kind, span, how, true);
-	if (r == NO_ROOM || (r == CUDA_ERROR_NOT_FOUND && how == VS_GROW_MOVE))
+	if (r == VS_PLACE_NO_ROOM ||
+	    (r == CUDA_ERROR_NOT_FOUND && how == VS_GROW_MOVE))
 		r = attempt(pool, plan, kind, span, how, false);
 	return r;
 }
@@ -563,12 +452,10 @@ void vs_plan_drop(struct vs_pool *pool, struct vs_plan *plan)
 bool vs_plan_commit(struct vs_pool *pool, struct vs_plan *plan,
 		    struct vs_range **range_out)
 {
-	struct vs_step *step = TAILQ_FIRST(&plan->steps);
-	CUdeviceptr block = step->view->at + plan->lead;
+	CUdeviceptr block = vs_place_of_block(plan);
+	struct vs_step *step;
 	unsigned n = 0;
 
-	if (plan->base)
-		block = plan->base->base;
 	TAILQ_FOREACH (step, &plan->steps, link)
 		n += vs_view_cuts(pool, step->view);
 	if (!vs_heap_stock(pool, n))

@@ -38,7 +38,7 @@ struct vs_plan {
 	enum vs_heap_kind kind;
 	uint64_t span;	       /* bytes of the request */
 	struct vs_range *base; /* busy, was idle: extended; or NULL */
-	uint64_t base_span;    /* bytes it brings */
+	bool is_leftward;      /* it is extended to the left */
 	uint64_t lead;	       /* bytes of the first chunk before the block */
 	uint64_t left;	       /* bytes yet to be found */
 	uint64_t region;

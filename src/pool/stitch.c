@@ -3,7 +3,7 @@
 
 #define NO_CAP UINT64_MAX
 #define WORTH_A_VIEW ((uint64_t)4 << 20) /* bytes a tail must bring more */
-#define WORTH_A_HEAD ((uint64_t)4 << 20) /* bytes a head must save */
+#define WORTH_AN_END ((uint64_t)4 << 20) /* bytes the last must save */
 
 /* Largest chunk to touch: a small block would keep it from being idle. */
 static uint64_t cap_of(struct vs_pool *pool, struct vs_plan *plan,
@@ -55,7 +55,8 @@ CUresult vs_stitch_tail(struct vs_pool *pool, struct vs_plan *plan,
 	if (pool->is_contiguous)
 		return CUDA_SUCCESS;
 	vs_chunks_refresh(pool);
-	for (c = vs_chunk_tail_last(pool); c; c = vs_chunk_tail_prev(c)) {
+	for (c = vs_chunk_end_last(pool, VS_CHUNK_TAIL); c;
+	     c = vs_chunk_end_prev(c, VS_CHUNK_TAIL)) {
 		if (c->tail <= least)
 			return CUDA_SUCCESS;
 		if (c->tail < plan->span && may_use(pool, plan, c, cap))
@@ -69,16 +70,30 @@ CUresult vs_stitch_tail(struct vs_pool *pool, struct vs_plan *plan,
 	return add(pool, plan, c, plan->lead, tail);
 }
 
-/* The smallest idle head that ends the block, or NULL. */
-static struct vs_chunk *find_head(struct vs_pool *pool, struct vs_plan *plan,
+/* The end at which the last chunk found is used, if it is used in part. */
+static enum vs_chunk_end last_end(const struct vs_plan *plan)
+{
+	return plan->is_leftward ? VS_CHUNK_TAIL : VS_CHUNK_HEAD;
+}
+
+/* What is left of the block is at an end of that chunk. */
+static CUresult add_last(struct vs_pool *pool, struct vs_plan *plan,
+			 struct vs_chunk *c, uint64_t n)
+{
+	return add(pool, plan, c, plan->is_leftward ? c->size - n : 0, n);
+}
+
+/* The least idle end of one used in part that is the block's, or NULL. */
+static struct vs_chunk *find_part(struct vs_pool *pool, struct vs_plan *plan,
 				  uint64_t cap)
 {
+	enum vs_chunk_end end = last_end(plan);
 	struct vs_chunk *c;
 
 	if (pool->is_contiguous)
 		return NULL;
-	for (c = vs_chunk_head_from(pool, plan->left); c;
-	     c = vs_chunk_head_next(c)) {
+	for (c = vs_chunk_end_from(pool, end, plan->left); c;
+	     c = vs_chunk_end_next(c, end)) {
 		if (may_use(pool, plan, c, cap))
 			return c;
 	}
@@ -119,14 +134,15 @@ static CUresult add_idle(struct vs_pool *pool, struct vs_plan *plan,
 			 uint64_t cap)
 {
 	for (;;) {
-		struct vs_chunk *head = find_head(pool, plan, cap);
+		struct vs_chunk *part = find_part(pool, plan, cap);
 		struct vs_chunk *c = find_end(pool, plan, cap);
 		CUresult r;
 
-		if (head && (!c || head->head <= c->size))
-			return add(pool, plan, head, 0, plan->left);
+		if (part &&
+		    (!c || vs_chunk_idle_at(part, last_end(plan)) <= c->size))
+			return add_last(pool, plan, part, plan->left);
 		if (c)
-			return add(pool, plan, c, 0, plan->left);
+			return add_last(pool, plan, c, plan->left);
 		c = find_piece(pool, plan, cap);
 		if (!c)
 			return CUDA_ERROR_NOT_FOUND;
@@ -137,40 +153,54 @@ static CUresult add_idle(struct vs_pool *pool, struct vs_plan *plan,
 	}
 }
 
-/* What is idle does not do: new chunks, and the largest idle head behind. */
+/* The most that is idle at an end of one used in part, below `most`; NULL. */
+static struct vs_chunk *find_most(struct vs_pool *pool, struct vs_plan *plan,
+				  uint64_t cap, uint64_t least, uint64_t most)
+{
+	enum vs_chunk_end end = last_end(plan);
+	struct vs_chunk *c;
+
+	if (pool->is_contiguous)
+		return NULL;
+	for (c = vs_chunk_end_last(pool, end);
+	     c && vs_chunk_idle_at(c, end) >= least;
+	     c = vs_chunk_end_prev(c, end)) {
+		if (vs_chunk_idle_at(c, end) < most &&
+		    may_use(pool, plan, c, cap))
+			return c;
+	}
+	return NULL;
+}
+
+/* What is idle does not do: new chunks, and an idle end behind them. */
 static CUresult add_new(struct vs_pool *pool, struct vs_plan *plan,
 			uint64_t cap, enum vs_grow_how how)
 {
 	uint64_t before = plan->filled, wanted = plan->left, got;
-	uint64_t least = how == VS_GROW_ALL ? 1 : WORTH_A_HEAD;
-	struct vs_chunk *c = NULL;
+	uint64_t least = how == VS_GROW_ALL ? 1 : WORTH_AN_END;
+	struct vs_chunk *c = find_most(pool, plan, cap, least, wanted);
 
-	if (!pool->is_contiguous)
-		c = vs_chunk_head_last(pool);
-	while (c && c->head >= least &&
-	       (c->head >= wanted || !may_use(pool, plan, c, cap)))
-		c = vs_chunk_head_prev(c);
-	if (c && c->head >= least)
-		wanted -= c->head;
+	if (c)
+		wanted -= vs_chunk_idle_at(c, last_end(plan));
 	if (!vs_plan_new(pool, plan, wanted, true))
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	got = plan->filled - before;
 	if (got >= plan->left)
 		return CUDA_SUCCESS;
-	return add(pool, plan, c, 0, plan->left - got);
+	return add_last(pool, plan, c, plan->left - got);
 }
 
 CUresult vs_stitch_rest(struct vs_pool *pool, struct vs_plan *plan,
 			enum vs_grow_how how)
 {
-	uint64_t cap = cap_of(pool, plan, how), head = 0;
-	struct vs_chunk *c = vs_chunk_head_last(pool);
+	uint64_t cap = cap_of(pool, plan, how), part = 0;
+	struct vs_chunk *c = vs_chunk_end_last(pool, last_end(plan));
 	CUresult r;
 
 	if (c)
-		head = c->head;
+		part = vs_chunk_idle_at(c, last_end(plan));
 	if (how == VS_GROW_MOVE &&
-	    vs_chunks_loose(&pool->chunks) + head < plan->left)
+	    vs_chunks_loose(&pool->chunks) + part < plan->left)
 		return CUDA_ERROR_NOT_FOUND;
 	r = add_idle(pool, plan, cap);
 	if (r == CUDA_ERROR_NOT_FOUND && how != VS_GROW_MOVE)

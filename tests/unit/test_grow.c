@@ -82,6 +82,58 @@ static void test_idle_chunks_of_one_region_are_used(void **state)
 	assert_int_equal(stats()->chunks_moved, 3);
 }
 
+/*
+ * Behind a block of one chunk at the heap's begin: four chunks side by side, of
+ * which the left two are idle. Returns where they begin.
+ */
+static CUdeviceptr idle_left_of_live(CUdeviceptr *first_out)
+{
+	CUdeviceptr p[2];
+
+	vs_knobs.chunk_size.value = 64 * MiB;
+	*first_out = take(64 * MiB);
+	give(take(256 * MiB));
+	p[0] = take(64 * MiB);
+	p[1] = take(64 * MiB);
+	take(128 * MiB);
+	give(p[0]);
+	give(p[1]);
+	assert_int_equal(p[1] - p[0], 64 * MiB);
+	return p[0];
+}
+
+static void test_an_idle_range_is_extended_to_the_left(void **state)
+{
+	CUdeviceptr first, idle = idle_left_of_live(&first);
+
+	(void)state;
+	assert_int_equal(take(180 * MiB), idle - 52 * MiB);
+	assert_int_equal(fake.held, 384 * MiB);
+	assert_int_equal(stats()->chunks_moved, 0);
+	/* what is left of the new chunk lies before the block */
+	assert_int_equal(take(12 * MiB), idle - 64 * MiB);
+}
+
+/* There the block begins in the idle tail of a chunk. */
+static void test_a_tail_is_mapped_left_of_an_idle_range(void **state)
+{
+	CUdeviceptr first, idle;
+
+	(void)state;
+	vs_knobs.memory_limit.value = 320 * MiB;
+	idle = idle_left_of_live(&first);
+	give(first);
+	assert_int_equal(take(24 * MiB), first);
+	assert_int_equal(take(160 * MiB), idle - 32 * MiB);
+	assert_int_equal(fake.held, 320 * MiB);
+	assert_int_equal(stats()->chunks_moved, 1);
+	assert_int_equal(fake_mapping(idle - 1), idle - 64 * MiB);
+	/* the rest of the tail can be had once */
+	assert_int_equal(take(8 * MiB), first + 24 * MiB);
+	assert_int_equal(vs_pool_alloc(8 * MiB, &first),
+			 CUDA_ERROR_OUT_OF_MEMORY);
+}
+
 /* Such as a network's layers over images of changing size. */
 static void test_few_large_blocks_of_changing_sizes(void **state)
 {
@@ -794,6 +846,8 @@ int main(void)
 		T(contiguous_blocks_lie_in_one_chunk),
 		T(a_large_block_ends_in_a_small_chunk),
 		T(idle_chunks_of_one_region_are_used),
+		T(an_idle_range_is_extended_to_the_left),
+		T(a_tail_is_mapped_left_of_an_idle_range),
 		T(few_large_blocks_of_changing_sizes),
 		T(a_gpu_far_behind),
 		T(work_that_waits_for_the_host),

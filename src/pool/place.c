@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/place.h"
+
+#include "base/log.h"
+
+enum { BASES_TRIED = 256 }; /* idle ranges looked at to extend */
+/*
+ * Regions lie apart by twice their size, within these limits: near enough for
+ * several to share a page table, which is for 512 MiB.
+ */
+#define LEAST_GAP ((uint64_t)256 << 20)
+#define MOST_GAP ((uint64_t)4 << 30)
+
+static bool is_room(const struct vs_range *beside, uint64_t span)
+{
+	return beside && beside->state == VS_RANGE_HOLE && beside->span >= span;
+}
+
+struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
+			       bool *is_leftward_out)
+{
+	uint64_t span = plan->span;
+	struct vs_range *r;
+
+	if (pool->is_contiguous)
+		return NULL;
+	r = vs_heap_below(plan->heap, span);
+	for (int i = 0; r && i < BASES_TRIED; i++) {
+		bool is_right = is_room(r->next, span);
+
+		if ((is_right || is_room(r->prev, span)) &&
+		    !vs_views_break(pool, r->base, r->span)) {
+			*is_leftward_out = !is_right;
+			return r;
+		}
+		r = vs_heap_smaller(plan->heap, r);
+	}
+	return NULL;
+}
+
+CUresult vs_place_extend(struct vs_pool *pool, struct vs_plan *plan,
+			 struct vs_range *base, bool is_leftward)
+{
+	plan->is_leftward = is_leftward;
+	plan->region = vs_view_at(pool, base->base)->region;
+	plan->left -= base->span;
+	plan->base = vs_heap_take_at(pool, plan->heap, base->base, base->span,
+				     VS_RANGE_BUSY);
+	return plan->base ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Where a region begins in a hole. What is large begins at a stretch. */
+static CUdeviceptr begin_in(const struct vs_pool *pool, const struct vs_heap *h,
+			    const struct vs_range *hole, uint64_t gap,
+			    uint64_t unit)
+{
+	uint64_t at = hole->base - pool->base + gap + unit - 1;
+
+	return hole == h->first ? hole->base : pool->base + at / unit * unit;
+}
+
+/*
+ * Makes room for a region of its own, with room to extend the one before. It is
+ * not far: the tables on the host are touched at the heap's begin.
+ */
+static struct vs_range *fresh_place(struct vs_pool *pool, struct vs_plan *plan)
+{
+	struct vs_heap *h = plan->heap;
+	uint64_t gap = 2 * plan->filled, unit = VS_GRANULE;
+	struct vs_range *hole;
+
+	if (gap < LEAST_GAP)
+		gap = LEAST_GAP;
+	if (gap > MOST_GAP)
+		gap = MOST_GAP;
+	if (plan->filled >= VS_STRETCH)
+		unit = VS_STRETCH;
+	for (; gap >= VS_GRANULE; gap /= 4) {
+		hole = vs_heap_hole(h, plan->filled + 2 * gap + unit);
+		if (hole)
+			return vs_heap_claim(pool, h, hole,
+					     begin_in(pool, h, hole, gap, unit),
+					     plan->filled);
+	}
+	hole = vs_heap_hole(h, plan->filled);
+	if (hole)
+		return vs_heap_claim(pool, h, hole, hole->base, plan->filled);
+	vs_warn("no address space left for %zu bytes", (size_t)plan->filled);
+	return NULL;
+}
+
+/* Cuts the place into one spot a step; or gives it back without host memory. */
+static bool cut_spots(struct vs_pool *pool, struct vs_plan *plan,
+		      struct vs_range *place)
+{
+	struct vs_step *step;
+	unsigned n = 0;
+
+	TAILQ_FOREACH (step, &plan->steps, link)
+		n++;
+	if (!vs_heap_stock(pool, n)) {
+		vs_heap_hollow(pool, plan->heap, place);
+		return false;
+	}
+	/* from the end: what is cut off is named anew */
+	TAILQ_FOREACH_REVERSE(step, &plan->steps, vs_step_list, link)
+	{
+		uint64_t size = step->view->chunk->size;
+
+		step->spot = place;
+		if (place->span > size)
+			step->spot = vs_heap_cut(pool, plan->heap, place,
+						 place->span - size);
+		step->view->at = step->spot->base;
+		step->view->region = plan->region;
+	}
+	return true;
+}
+
+CUresult vs_place_steps(struct vs_pool *pool, struct vs_plan *plan)
+{
+	struct vs_range *base = plan->base, *hole, *place;
+	CUdeviceptr at;
+
+	if (base) {
+		hole = plan->is_leftward ? base->prev : base->next;
+		at = plan->is_leftward ? base->base - plan->filled
+				       : base->base + base->span;
+		if (!is_room(hole, plan->filled))
+			return VS_PLACE_NO_ROOM;
+		place = vs_heap_claim(pool, plan->heap, hole, at, plan->filled);
+	} else {
+		place = fresh_place(pool, plan);
+	}
+	return place && cut_spots(pool, plan, place) ? CUDA_SUCCESS
+						     : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUdeviceptr vs_place_of_block(const struct vs_plan *plan)
+{
+	if (!plan->base)
+		return TAILQ_FIRST(&plan->steps)->view->at + plan->lead;
+	return plan->is_leftward
+		       ? plan->base->base + plan->base->span - plan->span
+		       : plan->base->base;
+}

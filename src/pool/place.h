@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * place: at which addresses the chunks of a plan are mapped: beside an idle
+ * range, which they extend, or in a region of their own. A part of pool/plan;
+ * the same locks.
+ */
+#ifndef VS_POOL_PLACE_H
+#define VS_POOL_PLACE_H
+
+#include "pool/plan.h"
+
+/* The hole beside the base is too small for what was found. */
+#define VS_PLACE_NO_ROOM CUDA_ERROR_ILLEGAL_ADDRESS
+
+/*
+ * The largest idle range below the request that a hole lies beside, or NULL;
+ * *is_leftward_out: the hole is left of it, and not right.
+ */
+struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
+			       bool *is_leftward_out);
+/* The plan extends `base`, which is busy from now on. */
+CUresult vs_place_extend(struct vs_pool *pool, struct vs_plan *plan,
+			 struct vs_range *base, bool is_leftward);
+/*
+ * Gives each step its place. VS_PLACE_NO_ROOM, or OUT_OF_MEMORY: no host memory
+ * or address space.
+ */
+CUresult vs_place_steps(struct vs_pool *pool, struct vs_plan *plan);
+/* Where the block begins, when all steps have their place. */
+CUdeviceptr vs_place_of_block(const struct vs_plan *plan);
+
+#endif
