@@ -30,6 +30,8 @@ static CUresult make_step(struct vs_pool *pool, struct vs_step *step)
 		if (pool->chunks.held + c->size > pool->memory_limit)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		r = vs_vmm_create(&pool->dev, c->size, &c->handle);
+		if (r == CUDA_ERROR_OUT_OF_MEMORY)
+			atomic_store(&pool->refused, vs_vmm_clock());
 		if (r != CUDA_SUCCESS)
 			return r;
 		pthread_mutex_lock(&pool->lock);

@@ -19,6 +19,9 @@
 #define FITS_TRIED 32
 /* Without context events, and the knob: freed and not yet waited for. */
 #define UNSEEN_LEAST ((uint64_t)16 << 20)
+/* Memory is scarce: so much is held, or the driver had no more, ns ago. */
+#define FULL_EIGHTHS 7
+#define REFUSED_LASTS ((uint64_t)60000000000)
 /* Other threads' small objects may be counted as live while they are freed. */
 #define MISCOUNT ((uint64_t)16 << 20)
 
@@ -109,6 +112,22 @@ static bool is_clothed(struct vs_fence *f, uint64_t tag)
 				     : vs_fence_is_complete(f, tag);
 }
 
+/*
+ * What is freed now may be all that the next allocation can have, and that may
+ * come after work that waits for the host: a marker behind that work would be
+ * complete too late. The driver's cuMemFree would have waited before it.
+ */
+static bool is_scarce(struct vs_pool *pool)
+{
+	uint64_t most = pool->dev.total;
+	uint64_t refused = atomic_load(&pool->refused);
+
+	if (most > pool->memory_limit)
+		most = pool->memory_limit;
+	return pool->chunks.held > most / 8 * FULL_EIGHTHS ||
+	       (refused > 0 && pool->now < refused + REFUSED_LASTS);
+}
+
 void vs_mark_freed_small(struct vs_pool *pool, uint64_t bytes)
 {
 	struct vs_fence *f = &pool->fence;
@@ -117,7 +136,8 @@ void vs_mark_freed_small(struct vs_pool *pool, uint64_t bytes)
 		pool->bare_bytes = 0;
 	pool->bare_tag = atomic_load_explicit(&f->epoch, memory_order_relaxed);
 	pool->bare_bytes += bytes;
-	if (pool->bare_bytes > pool->dev.total / BARE_SHARE &&
+	if ((pool->bare_bytes > pool->dev.total / BARE_SHARE ||
+	     is_scarce(pool)) &&
 	    vs_fence_cover(f, pool->bare_tag))
 		pool->unmarked_bytes = 0;
 }
@@ -205,6 +225,8 @@ static uint64_t most_bare(struct vs_pool *pool)
 		most = pool->need + VS_FLOOR;
 		return most < share ? most : share;
 	}
+	if (is_scarce(pool))
+		return 0;
 	most = much_pending(pool);
 	return most > UNSEEN_LEAST || pool->pending_limit ? most : UNSEEN_LEAST;
 }

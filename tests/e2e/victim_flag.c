@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_flag [cycle | begin]: frees memory, starts a kernel that runs until
- * the host raises a flag, and allocates meanwhile. The simulated driver has the
- * memory back by then and waits for nothing. So it is beside an open capture.
- * Not for a GPU: under the shim this ended well on an H200 (580.159.04),
- * without it the driver hung in one of the steps, and so did other processes
- * until it was killed.
+ * victim_flag [cycle | begin | full]: frees memory, starts a kernel that runs
+ * until the host raises a flag, and allocates meanwhile. The simulated driver
+ * has the memory back by then and waits for nothing. So it is beside an open
+ * capture. Not for a GPU: under the shim this ended well on an H200
+ * (580.159.04), without it the driver hung in one of the steps, and so did
+ * other processes until it was killed.
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -55,6 +55,34 @@ static void run(CUfunction kernel, CUstream stream, int n_parts,
 		TRY(cuMemsetD8(block + size - MiB, 2, MiB));
 		victim_free(block);
 	}
+}
+
+/* A little of a full device is freed, in parts, and is needed. */
+static void fill_and_need(CUfunction kernel, CUstream stream, int n_parts)
+{
+	CUdeviceptr rest, p[MOST_PARTS], block, at = 0;
+	void *arguments[] = {&at};
+	size_t available, total, size;
+	CUresult result;
+
+	TRY(cuMemHostGetDevicePointer(&at, (void *)flag, 0));
+	TRY(cuMemGetInfo(&available, &total));
+	size = available / 20;
+	rest = victim_alloc(available - 3 * size);
+	for (int i = 0; i < n_parts; i++)
+		p[i] = victim_alloc(size / n_parts);
+	TRY(cuMemsetD8(p[0], 1, size / n_parts));
+	TRY(cuCtxSynchronize());
+	for (int i = 0; i < n_parts; i++)
+		victim_free(p[i]);
+	*flag = 0;
+	victim_launch(kernel, stream, arguments);
+	result = cuMemAlloc(&block, size / 4 * 11);
+	printf("full, %d parts: %s\n", n_parts, victim_name(result));
+	*flag = 1;
+	TRY(cuStreamSynchronize(stream));
+	TRY(cuMemFree(block));
+	victim_free(rest);
 }
 
 /* Beside a capture: a block again and again, each in use when it is freed. */
@@ -119,7 +147,7 @@ int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
 	bool is_cycle = !strcmp(what, "cycle"),
-	     is_begin = !strcmp(what, "begin");
+	     is_begin = !strcmp(what, "begin"), is_full = !strcmp(what, "full");
 	CUfunction kernel;
 	CUstream stream, captured;
 	void *host;
@@ -134,6 +162,8 @@ int main(int argc, char **argv)
 		cycle(kernel, stream, captured, i);
 	if (is_begin)
 		begin(kernel, stream, captured);
+	for (int i = 1; is_full && i <= 100; i *= 10)
+		fill_and_need(kernel, stream, i);
 	for (int i = 0; !*what && i < 2; i++) {
 		CUstream beside = i == 0 ? NULL : captured;
 
