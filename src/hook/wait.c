@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * wait: calls by which the program waits for the GPU. What it freed before is
+ * seen complete by them, too.
+ */
+#include "hook/hook.h"
+
+#include "pool/pool.h"
+
+/* Around a call by which the program waits for the GPU. */
+static bool before_wait(enum vs_api api)
+{
+	bool is_open = vs_enter(api);
+
+	if (is_open)
+		vs_pool_synchronizing();
+	return is_open;
+}
+
+static CUresult after_wait(bool is_open, CUresult result)
+{
+	vs_seen(result);
+	if (is_open)
+		vs_pool_synchronized();
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuCtxSynchronize(void)
+{
+	bool is_open = before_wait(VS_API_cuCtxSynchronize);
+
+	return after_wait(is_open, vs_real.cuCtxSynchronize());
+}
+
+#if CUDA_VERSION >= 13000
+VS_EXPORT CUresult CUDAAPI cuCtxSynchronize_v2(CUcontext ctx)
+{
+	bool is_open = before_wait(VS_API_cuCtxSynchronize_v2);
+
+	return after_wait(is_open, vs_real.cuCtxSynchronize_v2(ctx));
+}
+#endif
+
+VS_EXPORT CUresult CUDAAPI cuStreamSynchronize(CUstream stream)
+{
+	bool is_open = before_wait(VS_API_cuStreamSynchronize);
+
+	return after_wait(is_open, vs_real.cuStreamSynchronize(stream));
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamSynchronize_ptsz(CUstream stream)
+{
+	bool is_open = before_wait(VS_API_cuStreamSynchronize_ptsz);
+
+	return after_wait(is_open, vs_real.cuStreamSynchronize_ptsz(stream));
+}
