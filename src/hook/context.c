@@ -125,8 +125,14 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the above */
 static pthread_mutex_t turns[VS_MAX_DEVICES] = {[0 ... VS_MAX_DEVICES - 1] =
 							TURN};
 
-/* Attaches not yet undone: as many detaches destroy nothing. */
-static _Atomic unsigned n_attached;
+/* Attaches not yet undone: as many detaches of the context destroy nothing. */
+struct attached {
+	struct attached *next;
+	CUcontext ctx;
+	unsigned n;
+};
+static struct attached *attaches; /* lock */
+static bool is_uncounted; /* one was not noted: no detach is the last; lock */
 
 static bool is_active(CUdevice device)
 {
@@ -212,6 +218,63 @@ struct green {
 };
 static struct green *greens; /* lock */
 
+/* The link to a context's attaches, or to the end; lock. */
+static struct attached **find_attached(CUcontext ctx)
+{
+	struct attached **link = &attaches;
+
+	while (*link && (*link)->ctx != ctx)
+		link = &(*link)->next;
+	return link;
+}
+
+static void attached(CUcontext ctx)
+{
+	struct attached *fresh = vs_meta_alloc(sizeof(*fresh)), **link;
+
+	pthread_mutex_lock(&lock);
+	link = find_attached(ctx);
+	if (!*link && fresh) {
+		fresh->ctx = ctx;
+		*link = fresh;
+		fresh = NULL;
+	}
+	if (*link)
+		(*link)->n++;
+	else
+		is_uncounted = true;
+	pthread_mutex_unlock(&lock);
+	vs_meta_free(fresh, sizeof(*fresh));
+}
+
+/* Returns whether this undoes an attach; else it destroys the context. */
+static bool detached(CUcontext ctx)
+{
+	struct attached *a;
+	bool is_undone;
+
+	pthread_mutex_lock(&lock);
+	a = *find_attached(ctx);
+	is_undone = is_uncounted || (a && a->n > 0);
+	if (a && a->n > 0)
+		a->n--;
+	pthread_mutex_unlock(&lock);
+	return is_undone;
+}
+
+static void forget_attaches(CUcontext ctx)
+{
+	struct attached **link, *a;
+
+	pthread_mutex_lock(&lock);
+	link = find_attached(ctx);
+	a = *link;
+	if (a)
+		*link = a->next;
+	pthread_mutex_unlock(&lock);
+	vs_meta_free(a, sizeof(*a));
+}
+
 /* `ctx` NULL: the primary one of `device`. */
 static void dying(CUcontext ctx, CUdevice device)
 {
@@ -225,8 +288,10 @@ static void dying(CUcontext ctx, CUdevice device)
 	if (!ctx)
 		dead = primaries[device].ctx;
 	pthread_mutex_unlock(&lock);
-	if (dead)
+	if (dead) {
+		forget_attaches(dead);
 		vs_peer_ctx_dying(dead);
+	}
 	vs_ipc_ctx_dying(ctx, device);
 	vs_pool_ctx_dying(ctx, device);
 }
@@ -481,17 +546,19 @@ VS_EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *out, unsigned int flags)
 	vs_enter(VS_API_cuCtxAttach);
 	result = vs_seen(vs_real.cuCtxAttach(out, flags));
 	if (result == CUDA_SUCCESS)
-		atomic_fetch_add(&n_attached, 1);
+		attached(*out);
 	return result;
 }
 
 VS_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
 {
-	unsigned n = atomic_load(&n_attached);
+	bool is_open = vs_enter(VS_API_cuCtxDetach), is_undone = detached(ctx);
+	CUresult result;
 
-	while (n && !atomic_compare_exchange_weak(&n_attached, &n, n - 1))
-		;
-	if (vs_enter(VS_API_cuCtxDetach) && n == 0)
+	if (is_open && !is_undone)
 		destroying(ctx);
-	return vs_seen(vs_real.cuCtxDetach(ctx));
+	result = vs_seen(vs_real.cuCtxDetach(ctx));
+	if (result != CUDA_SUCCESS && is_undone)
+		attached(ctx);
+	return result;
 }

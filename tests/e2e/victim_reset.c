@@ -3,6 +3,7 @@
  * victim_reset: contexts are reset and destroyed with memory live, and the
  * program goes on.
  */
+#define CUDA_ENABLE_DEPRECATED /* attaches, to cuda.h */
 #include <limits.h>
 
 #include "victim_link.h"
@@ -54,6 +55,48 @@ static void old_names(CUdevice device)
 	}
 }
 
+static CUcontext create_attached(CUdevice device)
+{
+	CUcontext ctx, same;
+
+	TRY(cuCtxCreate(&ctx, 0, device));
+	TRY(cuCtxAttach(&same, 0));
+	CHECK(same == ctx);
+	return ctx;
+}
+
+/* Created and ended by its only detach, with memory live. */
+static void create_and_detach(CUdevice device)
+{
+	CUdeviceptr p;
+	CUcontext ctx;
+
+	TRY(cuCtxCreate(&ctx, 0, device));
+	p = victim_alloc(64 * MiB);
+	sim_client_note_free((void *)(uintptr_t)p);
+	TRY(cuCtxDetach(ctx));
+}
+
+/* Attaches count for their own context, and as long as that lives. */
+static void attaches(CUdevice device)
+{
+	CUcontext ctx = create_attached(device);
+	CUdeviceptr p = victim_alloc(64 * MiB);
+
+	TRY(cuMemsetD8(p, 5, 64 * MiB));
+	create_and_detach(device);
+	TRY(cuCtxSetCurrent(ctx));
+	TRY(cuCtxDetach(ctx));
+	fill("attached");
+	printf("kept: %d\n", victim_is_filled(p, 64 * MiB, 5));
+	sim_client_note_free((void *)(uintptr_t)p);
+	TRY(cuCtxDetach(ctx));
+
+	ctx = create_attached(device);
+	TRY(cuCtxDestroy_v2(ctx));
+	create_and_detach(device);
+}
+
 int main(int argc, char **argv)
 {
 	CUcontext ctx = victim_start(0), second;
@@ -90,6 +133,8 @@ int main(int argc, char **argv)
 	printf("memory came back: %d\n", after + 2 * MiB >= before);
 	if (argc > 1 && !strcmp(argv[1], "old")) {
 		old_names(device);
+		attaches(device);
+		TRY(cuCtxSetCurrent(ctx));
 		TRY(cuMemGetInfo(&after, &total));
 		printf("and again: %d\n", after + 2 * MiB >= before);
 	}
