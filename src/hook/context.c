@@ -16,6 +16,21 @@
 #include "report/service.h"
 
 /*
+ * Note [The last release of a primary context]: the driver counts retains and
+ * destroys the context with the last release, but tells its count to nobody.
+ * So the program's own retains and releases are counted here. When the last
+ * one is about to go, the pool is told before. The count is not trusted for a
+ * device whose context was active before the program was first seen to retain
+ * it: then the driver is asked after each release whether the context is gone.
+ */
+static struct primary {
+	CUcontext ctx;	    /* NULL: none was seen, or another has it */
+	unsigned n_retains; /* seen */
+	bool is_shared;	    /* others hold it, unseen */
+} primaries[VS_MAX_DEVICES];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the above */
+
+/*
  * The pool and its thread are made here and not at the first allocation, which
  * is to cost no more than the driver's: nobody sees half a millisecond beside
  * the making of a context.
@@ -39,6 +54,21 @@ static void born(CUcontext ctx, CUdevice device)
 	vs_service_start();
 }
 
+/*
+ * The driver may give a handle again. Whatever had this one is gone: a primary
+ * context after a reset, or one whose end was not seen.
+ */
+static void created(CUcontext ctx, CUdevice device)
+{
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < VS_MAX_DEVICES; i++) {
+		if (primaries[i].ctx == ctx)
+			primaries[i].ctx = NULL;
+	}
+	pthread_mutex_unlock(&lock);
+	born(ctx, device);
+}
+
 VS_EXPORT CUresult CUDAAPI cuCtxCreate(CUcontext *out, unsigned int flags,
 				       CUdevice device)
 {
@@ -47,7 +77,7 @@ VS_EXPORT CUresult CUDAAPI cuCtxCreate(CUcontext *out, unsigned int flags,
 
 	VS_AGAIN(result, vs_real.cuCtxCreate(out, flags, device));
 	if (result == CUDA_SUCCESS && is_open)
-		born(*out, device);
+		created(*out, device);
 	return vs_seen(result);
 }
 
@@ -59,7 +89,7 @@ VS_EXPORT CUresult CUDAAPI cuCtxCreate_v2(CUcontext *out, unsigned int flags,
 
 	VS_AGAIN(result, vs_real.cuCtxCreate_v2(out, flags, device));
 	if (result == CUDA_SUCCESS && is_open)
-		born(*out, device);
+		created(*out, device);
 	return vs_seen(result);
 }
 
@@ -75,7 +105,7 @@ VS_EXPORT CUresult CUDAAPI cuCtxCreate_v3(CUcontext *out,
 	VS_AGAIN(result, vs_real.cuCtxCreate_v3(out, affinities, n_affinities,
 						flags, device));
 	if (result == CUDA_SUCCESS && is_open)
-		born(*out, device);
+		created(*out, device);
 	return vs_seen(result);
 }
 
@@ -89,25 +119,10 @@ VS_EXPORT CUresult CUDAAPI cuCtxCreate_v4(CUcontext *out,
 
 	VS_AGAIN(result, vs_real.cuCtxCreate_v4(out, params, flags, device));
 	if (result == CUDA_SUCCESS && is_open)
-		born(*out, device);
+		created(*out, device);
 	return vs_seen(result);
 }
 #endif
-
-/*
- * Note [The last release of a primary context]: the driver counts retains and
- * destroys the context with the last release, but tells its count to nobody.
- * So the program's own retains and releases are counted here. When the last
- * one is about to go, the pool is told before. The count is not trusted for a
- * device whose context was active before the program was first seen to retain
- * it: then the driver is asked after each release whether the context is gone.
- */
-static struct primary {
-	CUcontext ctx;	    /* NULL: never seen */
-	unsigned n_retains; /* seen */
-	bool is_shared;	    /* others hold it, unseen */
-} primaries[VS_MAX_DEVICES];
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the above */
 
 /* A callback that the driver makes into the program may retain, too. */
 #ifdef PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP
@@ -321,6 +336,7 @@ static void released(CUdevice device, bool is_told)
 	if (p->n_retains > 0)
 		p->n_retains--;
 	if (is_gone) {
+		p->ctx = NULL;
 		p->n_retains = 0;
 		p->is_shared = false;
 	}

@@ -97,6 +97,30 @@ static void attaches(CUdevice device)
 	create_and_detach(device);
 }
 
+/* A context is created when the primary one is gone, and destroyed. */
+static void after_the_last_release(CUdevice device)
+{
+	size_t before, after, total;
+	CUdeviceptr p;
+	CUcontext ctx;
+	unsigned flags;
+	int is_active = 1;
+
+	TRY(cuMemGetInfo(&before, &total));
+	TRY(cuCtxSetCurrent(NULL));
+	while (is_active) {
+		TRY(cuDevicePrimaryCtxRelease(device));
+		TRY(cuDevicePrimaryCtxGetState(device, &flags, &is_active));
+	}
+	TRY(cuCtxCreate_v2(&ctx, 0, device));
+	p = victim_alloc(64 * MiB);
+	sim_client_note_free((void *)(uintptr_t)p);
+	TRY(cuCtxDestroy_v2(ctx));
+	victim_start(0);
+	TRY(cuMemGetInfo(&after, &total));
+	printf("after the last release: %d\n", after + 32 * MiB >= before);
+}
+
 int main(int argc, char **argv)
 {
 	CUcontext ctx = victim_start(0), second;
@@ -138,6 +162,7 @@ int main(int argc, char **argv)
 		TRY(cuMemGetInfo(&after, &total));
 		printf("and again: %d\n", after + 2 * MiB >= before);
 	}
+	after_the_last_release(device);
 	fill("at the end");
 	TRY(cuDevicePrimaryCtxRelease(device));
 	return 0;

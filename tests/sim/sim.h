@@ -37,6 +37,9 @@ extern "C" {
  *  SIM_NO_VMM=1           attribute 0, VMM calls NOT_SUPPORTED
  *  SIM_PEER=0|1           may devices be peers (1)
  *  SIM_SET_ACCESS_PEER_FAILS=1  cuMemSetAccess refuses a foreign device
+ *  SIM_HANDLE_REUSE=1     a created context has the handle of a dead one, of a
+ *                         primary one too if nobody retains that (each has
+ *                         one of its own)
  *  SIM_STUB=1             cuInit returns CUDA_ERROR_STUB_LIBRARY
  *  SIM_BACKING=memfd|none none: the books only, no memory, no data (memfd)
  *  SIM_VA_LIMIT=SIZE      largest single reservation (64T)

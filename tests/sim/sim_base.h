@@ -29,6 +29,7 @@ struct sim_config {
 	bool no_vmm;
 	bool peer;
 	bool set_access_peer_fails;
+	bool handle_reuse;
 	bool stub;
 	bool backing; /* false: the books only */
 	bool manual;  /* manual clock */

@@ -27,6 +27,7 @@ struct sim_context *sim_context_first(void)
 static void come_to_life(struct sim_context *ctx)
 {
 	ctx->alive = true;
+	ctx->attached = 1;
 	ctx->id = ++last_id;
 	ctx->sticky = CUDA_SUCCESS;
 	ctx->n_peers = 0;
@@ -40,10 +41,43 @@ static struct sim_context *context_new(int device, unsigned flags)
 
 	ctx->device = device;
 	ctx->flags = flags;
-	ctx->attached = 1;
 	ctx->handle = sim_handle_new(SIM_CONTEXT, ctx);
 	ctx->next = contexts;
 	contexts = ctx;
+	come_to_life(ctx);
+	return ctx;
+}
+
+/*
+ * SIM_HANDLE_REUSE: the oldest of the device's dead contexts whose handle
+ * nobody keeps.
+ */
+static struct sim_context *take_dead(int device)
+{
+	struct sim_device *d = &sim_devices[device];
+	struct sim_context *ctx, *oldest = NULL;
+
+	if (!sim_config.handle_reuse)
+		return NULL;
+	for (ctx = contexts; ctx; ctx = ctx->next)
+		if (!ctx->alive && !ctx->parent && ctx->device == device &&
+		    !(ctx->primary && d->primary_refs))
+			oldest = ctx;
+	if (oldest && oldest->primary) {
+		oldest->primary = false;
+		d->primary = NULL;
+	}
+	return oldest;
+}
+
+/* By cuCtxCreate. */
+static struct sim_context *context_create(int device, unsigned flags)
+{
+	struct sim_context *ctx = take_dead(device);
+
+	if (!ctx)
+		return context_new(device, flags);
+	ctx->flags = flags;
 	come_to_life(ctx);
 	return ctx;
 }
@@ -184,7 +218,7 @@ void sim_context_end(struct sim_context *ctx)
 	forget_as_peer(ctx);
 	if (ctx->green_handle)
 		sim_handle_free(ctx->green_handle);
-	if (!ctx->primary)
+	if (ctx->parent || !(ctx->primary || sim_config.handle_reuse))
 		sim_handle_free(ctx->handle);
 }
 
@@ -354,7 +388,7 @@ CUresult sim_cuCtxCreate_v4(CUcontext *pctx, CUctxCreateParams *ctxCreateParams,
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_device_valid(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	ctx = context_new(dev, flags);
+	ctx = context_create(dev, flags);
 	*pctx = SIM_AS(CUcontext, ctx->handle);
 	return push(ctx->handle);
 }

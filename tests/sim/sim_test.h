@@ -212,11 +212,11 @@ static inline CUcontext use_device(int device)
 static inline void start_with(const char *environment)
 {
 	static const char *const names[] = {
-		"SIM_DEVICES", "SIM_MEMORY",  "SIM_DRIVER_VERSION",
-		"SIM_NO_VMM",  "SIM_PEER",    "SIM_SET_ACCESS_PEER_FAILS",
-		"SIM_STUB",    "SIM_BACKING", "SIM_CLOCK",
-		"SIM_LAG_US",  "SIM_FAIL",    "SIM_JUDGE_MODE",
-		"SIM_COST",
+		"SIM_DEVICES", "SIM_MEMORY",	   "SIM_DRIVER_VERSION",
+		"SIM_NO_VMM",  "SIM_PEER",	   "SIM_SET_ACCESS_PEER_FAILS",
+		"SIM_STUB",    "SIM_BACKING",	   "SIM_CLOCK",
+		"SIM_LAG_US",  "SIM_FAIL",	   "SIM_JUDGE_MODE",
+		"SIM_COST",    "SIM_HANDLE_REUSE",
 	};
 	char *copy = strdup(environment), *word, *save = NULL;
 	unsigned i;

@@ -99,6 +99,28 @@ static void destroy_takes_everything_along(void **state)
 	expect_violation(SIM_V_STALE);
 }
 
+static void a_handle_may_come_back(void **state)
+{
+	CUcontext primary, ctx, again;
+
+	(void)state;
+	primary = boot("SIM_HANDLE_REUSE=1");
+	OK(cuCtxCreate(&ctx, NULL, 0, 0));
+	assert_ptr_not_equal(ctx, primary);
+	OK(cuCtxDestroy(ctx));
+	GIVES(cuCtxSetCurrent(ctx), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	OK(cuCtxCreate(&again, NULL, 0, 0));
+	assert_ptr_equal(again, ctx);
+	OK(cuDevicePrimaryCtxReset(0));
+	OK(cuCtxCreate(&ctx, NULL, 0, 0));
+	assert_ptr_not_equal(ctx, primary);
+	OK(cuDevicePrimaryCtxRelease(0));
+	OK(cuCtxCreate(&ctx, NULL, 0, 0));
+	assert_ptr_equal(ctx, primary);
+	assert_ptr_not_equal(use_device(0), primary);
+	OK(cuCtxDestroy(ctx));
+}
+
 static void the_stack_is_per_thread(void **state)
 {
 	CUcontext primary, a, b, got;
@@ -266,6 +288,7 @@ int main(void)
 		CONTEXT_TEST(a_reset_context_has_a_new_id),
 		CONTEXT_TEST(the_last_release_ends_a_primary_context),
 		CONTEXT_TEST(destroy_takes_everything_along),
+		CONTEXT_TEST(a_handle_may_come_back),
 		CONTEXT_TEST(the_stack_is_per_thread),
 		CONTEXT_TEST(a_broken_context_stays_broken),
 		CONTEXT_TEST(legacy_memory_needs_peer_access),
