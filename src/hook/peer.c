@@ -13,7 +13,10 @@
 #include "hook/ipc.h"
 #include "pool/pool.h"
 
-/* One direction. */
+/*
+ * One direction. A green context has the address space of its primary one, so
+ * pairs are of primary and created contexts.
+ */
 struct pair {
 	struct pair *next;
 	CUcontext ctx, peer;
@@ -37,6 +40,8 @@ bool vs_peer_is_enabled(CUcontext ctx, CUcontext peer)
 {
 	bool is_enabled;
 
+	ctx = vs_pool_ctx_owning(ctx);
+	peer = vs_pool_ctx_owning(peer);
 	pthread_mutex_lock(&lock);
 	is_enabled = *find(ctx, peer) != NULL;
 	pthread_mutex_unlock(&lock);
@@ -99,7 +104,8 @@ static CUresult tell_pool(CUcontext peer, bool is_enabled)
 	if (result == CUDA_SUCCESS)
 		result = vs_pool_peer(ctx, peer, is_enabled);
 	if (result == CUDA_SUCCESS) {
-		note(ctx, peer, is_enabled);
+		note(vs_pool_ctx_owning(ctx), vs_pool_ctx_owning(peer),
+		     is_enabled);
 		vs_ipc_peers_changed();
 	}
 	return result;

@@ -38,6 +38,16 @@ static CUcontext resolve(CUcontext handle)
 	return handle;
 }
 
+CUcontext vs_pool_ctx_owning(CUcontext ctx)
+{
+	CUcontext owning;
+
+	pthread_mutex_lock(&lock);
+	owning = resolve(ctx);
+	pthread_mutex_unlock(&lock);
+	return owning;
+}
+
 struct vs_ctx *vs_ctx_peek(CUcontext handle)
 {
 	struct vs_ctx *c;

@@ -145,6 +145,8 @@ void vs_pool_ctx_dying(CUcontext ctx, CUdevice device);
  */
 void vs_pool_green_born(CUcontext green, CUcontext primary);
 void vs_pool_green_dying(CUcontext green, CUdevice device);
+/* The context that owns what is allocated under `ctx`: this or its primary. */
+CUcontext vs_pool_ctx_owning(CUcontext ctx);
 
 /*
  * What `later` is given from now on in its NULL stream, and in streams that

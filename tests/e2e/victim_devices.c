@@ -109,24 +109,33 @@ static void in_order_beside_a_capture(void)
 	       victim_name(cuStreamEndCapture(stream, &graph)));
 }
 
-/* A green context has a NULL stream of its own; the other device waits for it.
- */
-static void in_order_under_green(void)
+/* Of device 0, with a context of it in *out. */
+static CUgreenCtx make_green(CUcontext *out)
 {
 	CUdevResourceDesc units;
 	CUdevResource resource;
 	CUgreenCtx green;
 	CUdevice device;
-	CUcontext here;
 
-	fill(0, 0);
-	fill(1, 7);
 	TRY(cuDeviceGet(&device, 0));
 	TRY(cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM));
 	TRY(cuDevResourceGenerateDesc(&units, &resource, 1));
 	TRY(cuGreenCtxCreate(&green, units, device,
 			     CU_GREEN_CTX_DEFAULT_STREAM));
-	TRY(cuCtxFromGreenCtx(&here, green));
+	TRY(cuCtxFromGreenCtx(out, green));
+	return green;
+}
+
+/* A green context has a NULL stream of its own; the other device waits for it.
+ */
+static void in_order_under_green(void)
+{
+	CUgreenCtx green;
+	CUcontext here;
+
+	fill(0, 0);
+	fill(1, 7);
+	green = make_green(&here);
 	TRY(cuCtxSetCurrent(here));
 	victim_delay();
 	TRY(cuMemcpyDtoDAsync(block[0], block[1], SIZE, NULL));
@@ -138,6 +147,42 @@ static void in_order_under_green(void)
 	TRY(cuCtxSetCurrent(ctx[0]));
 	printf("under a green context, before a set: %d\n",
 	       victim_is_filled(block[0], SIZE, 7));
+	TRY(cuGreenCtxDestroy(green));
+}
+
+/* What the contexts of device 0 are told of memory of device 1. */
+static void ask(const char *when, CUcontext green)
+{
+	for (int i = 0; i < 2; i++) {
+		CUdeviceptr base = 0, at = 0;
+		size_t size = 0;
+
+		TRY(cuCtxSetCurrent(i ? green : ctx[0]));
+		printf("%s, %s: range %s", when, i ? "green" : "primary",
+		       victim_name(
+			       cuMemGetAddressRange(&base, &size, block[1])));
+		printf(" %d, pointer %s", base == block[1] && size == SIZE,
+		       victim_name(cuPointerGetAttribute(
+			       &at, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+			       block[1])));
+		printf(" %d\n", at == block[1]);
+	}
+}
+
+/* Peer access of a primary context and of a green one over it. */
+static void peers_under_green(void)
+{
+	CUcontext here;
+	CUgreenCtx green = make_green(&here);
+
+	ask("enabled before", here);
+	printf("disable: %s\n", victim_name(cuCtxDisablePeerAccess(ctx[1])));
+	ask("disabled under green", here);
+	printf("enable: %s\n", victim_name(cuCtxEnablePeerAccess(ctx[1], 0)));
+	ask("enabled under green", here);
+	TRY(cuCtxSetCurrent(ctx[0]));
+	printf("enable twice: %s\n",
+	       victim_name(cuCtxEnablePeerAccess(ctx[1], 0)));
 	TRY(cuGreenCtxDestroy(green));
 }
 
@@ -234,6 +279,7 @@ int main(int argc, char **argv)
 		       victim_name(cuCtxEnablePeerAccess(ctx[1], 0)));
 		TRY(cuCtxSetCurrent(ctx[1]));
 		TRY(cuCtxEnablePeerAccess(ctx[0], 0));
+		peers_under_green();
 		copy_both_ways("peers");
 		in_order("peers");
 		TRY(cuCtxSetCurrent(ctx[1]));

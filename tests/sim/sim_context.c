@@ -122,6 +122,11 @@ unsigned sim_context_count(int device)
 	return n;
 }
 
+struct sim_context *sim_context_owner(struct sim_context *ctx)
+{
+	return ctx->parent ? ctx->parent : ctx;
+}
+
 bool sim_context_reaches(const struct sim_context *ctx,
 			 const struct sim_context *owner)
 {

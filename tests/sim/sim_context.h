@@ -44,6 +44,8 @@ CUresult sim_context_get_or_current(CUcontext handle,
 void sim_context_clock(struct sim_context *ctx, struct sim_vclock *clock);
 /* All work of all contexts of a device. */
 void sim_context_device_clock(int device, struct sim_vclock *clock);
+/* Whose memory and peers it has: its own, a green one its parent's. */
+struct sim_context *sim_context_owner(struct sim_context *ctx);
 bool sim_context_reaches(const struct sim_context *ctx,
 			 const struct sim_context *owner);
 struct sim_context *sim_context_new_green(struct sim_context *parent);

@@ -253,11 +253,12 @@ CUresult sim_cuGreenCtxWaitEvent(CUgreenCtx hCtx, CUevent hEvent)
 
 CUresult sim_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 {
-	struct sim_context *ctx = sim_thread.current, *peer;
+	struct sim_context *ctx = sim_context_owner(sim_thread.current), *peer;
 	CUresult result = sim_context_get(peerContext, &peer);
 
-	if (result != CUDA_SUCCESS || peer == ctx)
+	if (result != CUDA_SUCCESS || sim_context_owner(peer) == ctx)
 		return CUDA_ERROR_INVALID_CONTEXT;
+	peer = sim_context_owner(peer);
 	if (Flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_config.peer || peer->device == ctx->device)
@@ -272,12 +273,13 @@ CUresult sim_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 
 CUresult sim_cuCtxDisablePeerAccess(CUcontext peerContext)
 {
-	struct sim_context *ctx = sim_thread.current, *peer;
+	struct sim_context *ctx = sim_context_owner(sim_thread.current), *peer;
 	CUresult result = sim_context_get(peerContext, &peer);
 	unsigned i;
 
 	if (result != CUDA_SUCCESS)
 		return CUDA_ERROR_INVALID_CONTEXT;
+	peer = sim_context_owner(peer);
 	for (i = 0; i < ctx->n_peers; i++) {
 		if (ctx->peers[i] != peer)
 			continue;

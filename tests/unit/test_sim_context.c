@@ -279,6 +279,26 @@ static void the_primary_marker_covers_green_contexts(void **state)
 	OK(cuGreenCtxDestroy(green));
 }
 
+static void a_green_context_has_the_peers_of_its_primary_one(void **state)
+{
+	CUcontext ctx0, ctx1, converted;
+	CUgreenCtx green;
+
+	(void)state;
+	ctx0 = boot("SIM_DEVICES=2");
+	ctx1 = use_device(1);
+	green = new_green();
+	OK(cuCtxFromGreenCtx(&converted, green));
+	OK(cuCtxSetCurrent(converted));
+	GIVES(cuCtxEnablePeerAccess(ctx0, 0), CUDA_ERROR_INVALID_CONTEXT);
+	OK(cuCtxEnablePeerAccess(ctx1, 0));
+	OK(cuCtxSetCurrent(ctx0));
+	GIVES(cuCtxEnablePeerAccess(ctx1, 0),
+	      CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
+	OK(cuCtxDisablePeerAccess(ctx1));
+	OK(cuGreenCtxDestroy(green));
+}
+
 #define CONTEXT_TEST(f) cmocka_unit_test_setup_teardown(f, NULL, clean)
 
 int main(void)
@@ -295,6 +315,7 @@ int main(void)
 		CONTEXT_TEST(vmm_memory_needs_set_access),
 		CONTEXT_TEST(devices_may_be_no_peers),
 		CONTEXT_TEST(the_primary_marker_covers_green_contexts),
+		CONTEXT_TEST(a_green_context_has_the_peers_of_its_primary_one),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
