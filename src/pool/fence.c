@@ -21,8 +21,8 @@
 enum { TURNS = 64, PAUSES_A_TURN = 4 };
 
 void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
-		   _Atomic uint64_t *reach, bool has_context_events,
-		   bool is_ordered)
+		   _Atomic uint64_t *reach, _Atomic uint64_t *counting,
+		   bool has_context_events, bool is_ordered)
 {
 	memset(f, 0, sizeof(*f));
 	f->lock = (pthread_mutex_t)VS_SPINNING_MUTEX;
@@ -30,6 +30,7 @@ void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 	atomic_store(&f->epoch, 1);
 	f->stats = stats;
 	f->reach = reach;
+	f->counting = counting;
 	f->has_context_events = has_context_events;
 	f->is_ordered = is_ordered && has_context_events;
 	f->began_ns = vs_vmm_clock();
@@ -93,11 +94,16 @@ static bool order_behind(struct vs_fence *f, struct vs_ctx **contexts, int n,
 	return true;
 }
 
-/* An event in each context that reaches the memory; f->lock held. */
+/*
+ * An event in each context that reaches the memory, or counts; f->lock held.
+ * In policy ordered all wait for it, and it for all.
+ */
 static bool record_in_all(struct vs_fence *f, struct vs_event **events)
 {
+	bool is_curt = atomic_load(&f->is_curt) && !f->is_ordered;
 	struct vs_ctx_set set;
-	bool is_good = vs_ctx_gather(&set, atomic_load(f->reach));
+	bool is_good = vs_ctx_gather(
+		&set, atomic_load(is_curt ? f->counting : f->reach));
 
 	for (int i = 0; is_good && i < set.n; i++)
 		is_good = record_in(f, set.list[i], events);
@@ -199,13 +205,25 @@ void vs_fence_completed(struct vs_fence *f, uint64_t epoch)
 	raise_to(&f->done, epoch);
 }
 
-/* Queries the events of one marker; true when none is left. f->lock held. */
+/* See Note [Peers]. */
+static bool is_waited_for(struct vs_fence *f, const struct vs_event *e)
+{
+	return !atomic_load_explicit(&f->is_curt, memory_order_relaxed) ||
+	       atomic_load(f->counting) >> e->ctx->device & 1;
+}
+
+/*
+ * Queries the events of one marker; true when none is left that is waited for.
+ * f->lock held.
+ */
 static bool marker_is_done(struct vs_fence *f, struct vs_marker *m)
 {
 	while (m->events) {
 		struct vs_event *e = m->events;
-		CUresult r = vs_vmm_event_query(e->event);
+		CUresult r = CUDA_SUCCESS;
 
+		if (is_waited_for(f, e))
+			r = vs_vmm_event_query(e->event);
 		if (r == CUDA_ERROR_NOT_READY)
 			return false;
 		if (r != CUDA_SUCCESS) {

@@ -15,6 +15,13 @@
  * section 5), so captures are counted process-wide, and a marker is recorded
  * only at count 0, with begins shut out meanwhile (a reader-writer lock).
  *
+ * Note [Peers]: the driver's cuMemFree waits for the work of the memory's own
+ * context, and for copies and sets that other contexts do on it, not for their
+ * kernels (H200, 580.159.04: behind 200 ms of each). Markers cover other
+ * devices' kernels as well; but one that waits for the host, in the middle of a
+ * loop on this device, would stop all reuse. So from the first wait on that
+ * lasts longer than COURTESY a marker goes by the contexts that count.
+ *
  * Note [Tag and record]: a free does fence, then load epoch; a record does
  * store epoch + 1, then fence, then look which contexts there are, then
  * cuCtxRecordEvent in each. If the free still reads the old number, its fence
@@ -82,6 +89,9 @@ struct vs_fence {
 	_Atomic uint64_t slow; /* a wait for this epoch ran out of time */
 	_Atomic uint64_t slow_patience; /* this much, ns */
 	_Atomic uint64_t *reach; /* devices whose contexts reach the memory */
+	/* of them: its own, and those that copied; see Note [Peers] */
+	_Atomic uint64_t *counting;
+	_Atomic bool is_curt;	 /* markers go by those alone */
 	pthread_mutex_t barrier; /* one at a time; before all other locks */
 	struct vs_stats *stats;
 	uint64_t began_ns, began_ticks; /* constant: clock, ticks at the init */
@@ -90,8 +100,8 @@ struct vs_fence {
 };
 
 void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
-		   _Atomic uint64_t *reach, bool has_context_events,
-		   bool is_ordered);
+		   _Atomic uint64_t *reach, _Atomic uint64_t *counting,
+		   bool has_context_events, bool is_ordered);
 
 /* The tag for a block whose free happens now. See Note [Tag and record]. */
 static inline uint64_t vs_fence_tag(struct vs_fence *f)

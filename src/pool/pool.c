@@ -233,9 +233,11 @@ static struct vs_pool *make_pool(CUdevice device)
 	atomic_store(&pool->reach,
 		     atomic_load(&pool->peers) | (uint64_t)1 << device);
 	read_knobs(pool);
-	vs_fence_init(&pool->fence, &pool->stats, &pool->reach,
+	atomic_store(&pool->counting, (uint64_t)1 << device);
+	vs_fence_init(&pool->fence, &pool->stats, &pool->reach, &pool->counting,
 		      pool->dev.has_context_events,
 		      vs_knobs.reuse == VS_REUSE_ORDERED);
+	atomic_store(&pool->fence.is_curt, pool->is_sync);
 	pool->now = pool->need_since = vs_vmm_clock();
 	pool->index = n;
 	if (!lay_out(pool)) {
@@ -507,6 +509,8 @@ CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened)
 
 	if (!pool || device == pool->dev.device)
 		return CUDA_SUCCESS;
+	if (!(atomic_load(&pool->counting) & bit))
+		atomic_fetch_or(&pool->counting, bit);
 	if (!(atomic_load(&pool->reach) & bit)) {
 		atomic_fetch_or(&pool->reach, bit);
 		welcome_device(pool, device);

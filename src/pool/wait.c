@@ -3,6 +3,7 @@
  * wait: the waits of pool/fence.h: for the oldest marker, for a tag, and for
  * all work (beside a capture, or where no context takes an event).
  */
+#include "base/log.h"
 #include "driver/vmm.h"
 #include "pool/capture.h"
 #include "pool/fence.h"
@@ -18,7 +19,7 @@ static bool wait_for_contexts(struct vs_fence *f)
 		return false;
 	vs_stat_add(f->stats, waits, 1);
 	epoch = vs_fence_turn(f);
-	is_good = vs_ctx_gather(&set, atomic_load(f->reach));
+	is_good = vs_ctx_gather(&set, atomic_load(f->counting));
 	for (int i = 0; is_good && i < set.n; i++) {
 		CUresult r;
 
@@ -56,18 +57,35 @@ static void note_slow(struct vs_fence *f, uint64_t epoch, uint64_t patience_ns)
 	pthread_mutex_unlock(&f->lock);
 }
 
+/* How long work is waited for that the driver would not wait for; ns. */
+#define COURTESY ((uint64_t)1000000000)
+
+/* See Note [Peers] in pool/fence.h. */
+static void be_curt(struct vs_fence *f)
+{
+	if (atomic_load(f->reach) != atomic_load(f->counting) &&
+	    !atomic_exchange(&f->is_curt, true))
+		vs_debug("a kernel of another device runs for long: markers "
+			 "go by its copies alone");
+}
+
 static bool wait_for_oldest(struct vs_fence *f, uint64_t epoch, uint64_t began,
 			    uint64_t patience_ns)
 {
 	for (unsigned round = 0; !vs_fence_is_complete(f, epoch); round++) {
+		uint64_t took;
+
 		if (vs_fence_poll(f))
 			return true;
 		if (atomic_load_explicit(&f->is_broken, memory_order_relaxed))
 			return false;
-		if (vs_vmm_clock() - began > patience_ns) {
+		took = vs_vmm_clock() - began;
+		if (took > patience_ns) {
 			note_slow(f, epoch, patience_ns);
 			return false;
 		}
+		if (took > COURTESY)
+			be_curt(f);
 		vs_vmm_pause(round);
 	}
 	return true;
@@ -125,7 +143,7 @@ static bool wait_behind_barrier(struct vs_fence *f)
 	/* a marker may be recorded if the last capture has just ended */
 	epoch = vs_fence_turn(f);
 	atomic_thread_fence(memory_order_seq_cst);
-	is_good = vs_ctx_gather(&set, atomic_load(f->reach));
+	is_good = vs_ctx_gather(&set, atomic_load(f->counting));
 	vs_stat_add(f->stats, waits, 1);
 	for (int i = 0; is_good && i < set.n; i++) {
 		if (!vs_ctx_use(set.list[i]))

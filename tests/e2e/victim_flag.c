@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_flag [cycle | begin | full]: frees memory, starts a kernel that runs
- * until the host raises a flag, and allocates meanwhile. The simulated driver
- * has the memory back by then and waits for nothing. So it is beside an open
- * capture. Not for a GPU: under the shim this ended well on an H200
+ * victim_flag [cycle | begin | full | peer]: frees memory, starts a kernel that
+ * runs until the host raises a flag, and allocates meanwhile. The simulated
+ * driver has the memory back by then and waits for nothing. So it is beside an
+ * open capture. Not for a GPU: under the shim this ended well on an H200
  * (580.159.04), without it the driver hung in one of the steps, and so did
  * other processes until it was killed.
  */
@@ -114,6 +114,42 @@ static void cycle(CUfunction kernel, CUstream stream, CUstream captured,
 
 static CUcontext ctx;
 
+static _Atomic bool may_go_on;
+
+static void CUDA_CB wait_to_go_on(void *unused)
+{
+	(void)unused;
+	while (!may_go_on)
+		usleep(1000);
+}
+
+/* Work of a peer waits for the host, while this device goes on as ever. */
+static void beside_a_peer(void)
+{
+	CUcontext peer = victim_start(1);
+	size_t available, total, size;
+	CUstream stream;
+	CUdeviceptr p;
+
+	TRY(cuCtxEnablePeerAccess(ctx, 0));
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuLaunchHostFunc(stream, wait_to_go_on, NULL));
+	TRY(cuCtxSetCurrent(ctx));
+	TRY(cuMemGetInfo(&available, &total));
+	size = available / 10;
+	for (int i = 0; i < 30; i++) {
+		p = victim_alloc(size + (size_t)i * MiB);
+		TRY(cuMemsetD8(p, i, MiB));
+		TRY(cuCtxSynchronize());
+		victim_free(p);
+	}
+	may_go_on = true;
+	TRY(cuCtxSetCurrent(peer));
+	TRY(cuStreamSynchronize(stream));
+	TRY(cuCtxSetCurrent(ctx));
+	puts("beside a peer");
+}
+
 static void *begin_and_raise(void *stream)
 {
 	CUgraph graph;
@@ -162,6 +198,8 @@ int main(int argc, char **argv)
 		cycle(kernel, stream, captured, i);
 	if (is_begin)
 		begin(kernel, stream, captured);
+	if (!strcmp(what, "peer"))
+		beside_a_peer();
 	for (int i = 1; is_full && i <= 100; i *= 10)
 		fill_and_need(kernel, stream, i);
 	for (int i = 0; !*what && i < 2; i++) {
