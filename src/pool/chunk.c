@@ -2,6 +2,7 @@
 #include "pool/chunk.h"
 
 #include "base/meta.h"
+#include "pool/dead.h"
 #include "pool/state.h"
 
 static int compare(uint64_t a, uint64_t b)
@@ -128,7 +129,7 @@ void vs_chunk_unuse(struct vs_pool *pool, struct vs_chunk *c, uint64_t n)
 	c->used -= n;
 	make_stale(pool, c);
 	if (c->has_dead && c->used == c->dead)
-		pool->chunks.has_spent = true;
+		vs_dead_note(pool, c);
 	if (c->used > 0)
 		return;
 	c->idle_tag =

@@ -58,8 +58,9 @@ struct vs_chunk {
 	bool is_by_size; /* in that tree */
 	bool has_dead;	 /* `dead` is not 0; here for the cache line */
 	bool is_whole;	 /* constant, see Note [Whole] */
+	bool is_noted;	 /* in the pool's `noted` (see pool/dead) */
 
-	TAILQ_ENTRY(vs_chunk) link; /* in idle or cached */
+	TAILQ_ENTRY(vs_chunk) link; /* in idle or cached; or noted or spent */
 	RB_ENTRY(vs_chunk) by_size;
 	RB_ENTRY(vs_chunk) by_head, by_tail; /* while head, tail are not 0 */
 	CUmemGenericAllocationHandle handle; /* 0: yet to be created */
@@ -102,7 +103,6 @@ struct vs_chunks {
 	struct vs_chunk_head_tree heads;
 	struct vs_chunk_tail_tree tails;
 	struct vs_chunk *stale;
-	bool has_spent;	       /* there may be one that only dead ranges use */
 	uint64_t held;	       /* bytes of all chunks */
 	uint64_t idle_bytes;   /* of both lists, each chunk once */
 	uint64_t cached_bytes; /* of `cached` */

@@ -15,6 +15,22 @@ static void show(struct vs_pool *pool, uint64_t change)
 		    vs_stat_get(&pool->stats, dead) + change);
 }
 
+void vs_dead_note(struct vs_pool *pool, struct vs_chunk *c)
+{
+	if (c->is_noted)
+		return;
+	c->is_noted = true;
+	TAILQ_INSERT_TAIL(&pool->noted, c, link);
+}
+
+static void unnote(struct vs_pool *pool, struct vs_chunk *c)
+{
+	if (!c->is_noted)
+		return;
+	c->is_noted = false;
+	TAILQ_REMOVE(&pool->noted, c, link);
+}
+
 void vs_dead_bury(struct vs_pool *pool, struct vs_range *r)
 {
 	CUdeviceptr end = r->base + r->span, p, next;
@@ -29,10 +45,32 @@ void vs_dead_bury(struct vs_pool *pool, struct vs_range *r)
 		v->chunk->dead += next - p;
 		v->chunk->dead_tag = r->tag;
 		v->chunk->has_dead = true;
-		pool->chunks.has_spent |= v->chunk->used == v->chunk->dead;
+		/* the newest of all: behind those that may go before */
+		unnote(pool, v->chunk);
+		if (v->chunk->used == v->chunk->dead)
+			vs_dead_note(pool, v->chunk);
 	}
 	vs_mark_freed(pool, r->span);
 	show(pool, r->span);
+}
+
+/* A dead range becomes idle, and may be gone then. Lock. */
+static void dig_out(struct vs_pool *pool, struct vs_range *r)
+{
+	CUdeviceptr end = r->base + r->span, p, next;
+
+	TAILQ_REMOVE(&pool->dead, r, link);
+	for (p = r->base; p < end; p = next) {
+		struct vs_view *v = vs_view_at(pool, p);
+
+		next = end < end_of(v) ? end : end_of(v);
+		v->chunk->dead -= next - p;
+		v->chunk->has_dead = v->chunk->dead > 0;
+		if (!v->chunk->has_dead)
+			unnote(pool, v->chunk);
+	}
+	show(pool, -r->span);
+	vs_heap_give(pool, vs_heap_of(pool, r->base), r);
 }
 
 uint64_t vs_dead_newest(struct vs_pool *pool)
@@ -42,41 +80,43 @@ uint64_t vs_dead_newest(struct vs_pool *pool)
 	return r ? r->tag : 0;
 }
 
-/*
- * Only dead ranges use the chunk, and no work can touch it any more. If some
- * can, it is to be looked at again. Lock.
- */
-static bool is_spent(struct vs_pool *pool, const struct vs_chunk *c)
+/* No work can touch a chunk that only dead ranges use. */
+static bool is_quiet(struct vs_pool *pool, const struct vs_chunk *c)
 {
-	bool is_quiet = vs_fence_is_complete(&pool->fence, c->dead_tag);
+	bool is_good = vs_fence_is_complete(&pool->fence, c->dead_tag);
 	const struct vs_view *v;
 
-	if (c->used != c->dead)
-		return false;
 	TAILQ_FOREACH (v, &c->views, link)
-		is_quiet &= vs_fence_is_complete(&pool->fence, v->idle_tag);
-	pool->chunks.has_spent |= !is_quiet;
-	return is_quiet;
+		is_good &= vs_fence_is_complete(&pool->fence, v->idle_tag);
+	return is_good;
 }
 
 /*
- * Cuts a dead range at the end of the view it begins in, so that its chunks
- * can go one by one. False without host memory. Lock.
+ * The next chunk that is spent: only dead ranges use it, and no work can touch
+ * it any more. NULL: those that are noted behind the first are to wait with it.
  */
-static bool cut(struct vs_pool *pool, struct vs_range *r)
+static struct vs_chunk *next_spent(struct vs_pool *pool)
 {
-	struct vs_view *v = vs_view_at(pool, r->base);
+	struct vs_chunk *c;
+
+	while ((c = TAILQ_FIRST(&pool->noted))) {
+		if (c->used == c->dead)
+			return is_quiet(pool, c) ? c : NULL;
+		unnote(pool, c); /* noted again when that use ends */
+	}
+	return NULL;
+}
+
+/* Cuts a range that is dead on both sides of `p`. The stock suffices. Lock. */
+static void cut(struct vs_pool *pool, struct vs_range *r, CUdeviceptr p)
+{
 	struct vs_range *rest;
 
-	if (r->base + r->span <= end_of(v))
-		return true;
-	if (!vs_heap_stock(pool, 1))
-		return false;
-	rest = vs_heap_cut(pool, vs_heap_of(pool, r->base), r,
-			   end_of(v) - r->base);
+	if (r->state != VS_RANGE_DEAD || p <= r->base || p >= r->base + r->span)
+		return;
+	rest = vs_heap_cut(pool, vs_heap_of(pool, r->base), r, p - r->base);
 	rest->tag = r->tag;
 	TAILQ_INSERT_AFTER(&pool->dead, r, rest, link);
-	return true;
 }
 
 /* The chunk, idle as of now, leaves all hands; the stock suffices. Lock. */
@@ -93,14 +133,14 @@ static void detach(struct vs_pool *pool, struct vs_chunk *c)
 	TAILQ_INSERT_TAIL(&pool->spent, c, link);
 }
 
-/* Structs for ranges that putting all views off may take. */
+/* Structs for ranges that cutting and putting all views off may take. */
 static unsigned cuts(const struct vs_chunk *c)
 {
 	const struct vs_view *v;
 	unsigned n = 4;
 
 	TAILQ_FOREACH (v, &c->views, link)
-		n += 4;
+		n += 6;
 	return n;
 }
 
@@ -109,16 +149,17 @@ static void take_dead(struct vs_pool *pool, struct vs_view *v)
 {
 	CUdeviceptr p = v->at, next;
 
-	for (; v->is_on && p < end_of(v); p = next) {
+	if (!v->is_on)
+		return;
+	/* of others it is dead still: its chunks go one by one */
+	cut(pool, vs_heap_at(pool, p), p);
+	cut(pool, vs_heap_at(pool, end_of(v) - 1), end_of(v));
+	for (; p < end_of(v); p = next) {
 		struct vs_range *r = vs_heap_at(pool, p);
 
 		next = r->base + r->span;
-		if (r->state != VS_RANGE_DEAD)
-			continue;
-		TAILQ_REMOVE(&pool->dead, r, link);
-		show(pool, -r->span);
-		v->chunk->dead -= r->span;
-		vs_heap_give(pool, vs_heap_of(pool, r->base), r);
+		if (r->state == VS_RANGE_DEAD)
+			dig_out(pool, r);
 	}
 }
 
@@ -132,43 +173,10 @@ static bool take_out(struct vs_pool *pool, struct vs_chunk *c)
 
 	if (!vs_heap_stock(pool, cuts(c)))
 		return false;
-	c->has_dead = false;
 	TAILQ_FOREACH (v, &c->views, link)
 		take_dead(pool, v);
 	detach(pool, c);
 	return true;
-}
-
-/*
- * Moves the chunks that are spent from the heap to their list. Lock. Each miss
- * comes here, so it looks at all that is dead only where there may be one.
- */
-static void find_spent(struct vs_pool *pool)
-{
-	struct vs_range *r, *before;
-
-	if (!pool->chunks.has_spent)
-		return;
-	TAILQ_FOREACH (r, &pool->dead, link) {
-		if (!cut(pool, r))
-			return;
-	}
-	pool->chunks.has_spent = false;
-	r = TAILQ_FIRST(&pool->dead);
-	while (r) {
-		struct vs_chunk *c = vs_view_at(pool, r->base)->chunk;
-
-		/* of another chunk, or it would have been taken out before */
-		before = TAILQ_PREV(r, vs_range_list, link);
-		if (is_spent(pool, c) && !take_out(pool, c))
-			break;
-		if (c->dead > 0)
-			r = TAILQ_NEXT(r, link);
-		else
-			r = before ? TAILQ_NEXT(before, link)
-				   : TAILQ_FIRST(&pool->dead);
-	}
-	pool->chunks.has_spent |= r != NULL;
 }
 
 /* Unmaps and releases; false if the driver refuses: again next time. */
@@ -192,7 +200,8 @@ uint64_t vs_dead_retire(struct vs_pool *pool)
 	struct vs_chunk *c;
 
 	pthread_mutex_lock(&pool->lock);
-	find_spent(pool);
+	while ((c = next_spent(pool)) && take_out(pool, c))
+		;
 	c = TAILQ_FIRST(&pool->spent);
 	pthread_mutex_unlock(&pool->lock);
 	while (c && let_go(pool, c)) {

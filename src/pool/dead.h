@@ -15,6 +15,8 @@
 
 /* A range that was live, or a slab, is dead from now on. Lock. */
 void vs_dead_bury(struct vs_pool *pool, struct vs_range *r);
+/* Of a chunk, idle bytes aside, only dead ranges are left. Lock. */
+void vs_dead_note(struct vs_pool *pool, struct vs_chunk *c);
 /* Tag of the last one buried that is not yet retired; 0: none. Lock. */
 uint64_t vs_dead_newest(struct vs_pool *pool);
 /*

@@ -91,6 +91,7 @@ struct vs_pool {
 	pthread_mutex_t grow;
 	struct vs_guard guard;
 	struct vs_range_list dead;	  /* oldest first, by tag */
+	struct vs_chunk_list noted;	  /* chunks that may be all dead */
 	struct vs_chunk_list spent;	  /* chunks that were all dead */
 	struct vs_vmm_device dev;	  /* constant */
 	int index;			  /* among the pools; constant */

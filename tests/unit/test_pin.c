@@ -4,6 +4,8 @@
  * after its free it is never handed out again, and its chunks go back to the
  * driver, not before the work that may touch them is done.
  */
+#include <time.h>
+
 #include "fake_test.h"
 #include "pool/fence.h"
 #include "pool/slab.h"
@@ -258,6 +260,36 @@ static void test_unmap_refused_is_tried_again(void **state)
 	assert_int_equal(stats()->reserved, 0);
 }
 
+/* Thread time of so many steps that keep little and pin much, in ns. */
+static uint64_t time_of(int n)
+{
+	struct timespec began, ended;
+
+	fresh_driver((uint64_t)1 << 40);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
+	for (int i = 0; i < n; i++) {
+		CUdeviceptr p = take(64 * KiB);
+
+		vs_pool_pin(p);
+		take(4096);
+		give(p);
+		fake.now += MS;
+	}
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ended);
+	return (uint64_t)(ended.tv_sec - began.tv_sec) * 1000000000 +
+	       (uint64_t)ended.tv_nsec - (uint64_t)began.tv_nsec;
+}
+
+static void test_takes_no_longer_the_more_is_dead(void **state)
+{
+	uint64_t few, many;
+
+	(void)state;
+	few = time_of(4000);
+	many = time_of(64000);
+	assert_true(many < 64 * few);
+}
+
 static unsigned batches(void)
 {
 	unsigned n = 0;
@@ -311,6 +343,7 @@ int main(void)
 		T(dies_with_its_context),
 		T(pin_of_all_in_a_range),
 		T(unmap_refused_is_tried_again),
+		T(takes_no_longer_the_more_is_dead),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
