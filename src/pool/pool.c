@@ -330,9 +330,10 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 		if (vs_tcache_refill(tc, class))
 			continue;
 		r = vs_range_slab(tc->pool, tc->slabs, class);
-		if (r != CUDA_SUCCESS)
+		/* some may be back, of slabs that others are live in */
+		if (r != CUDA_SUCCESS && !vs_tcache_refill(tc, class))
 			return r;
-		is_miss = true;
+		is_miss = r == CUDA_SUCCESS;
 	}
 }
 

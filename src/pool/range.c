@@ -316,6 +316,18 @@ CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
 	return CUDA_SUCCESS;
 }
 
+/* Some came back on the ladder, but no whole slab of them. */
+static bool has_objects(struct vs_pool *pool, struct vs_slabs *s,
+			unsigned class)
+{
+	bool is_any;
+
+	pthread_mutex_lock(&pool->lock);
+	is_any = s->class[class].with_free;
+	pthread_mutex_unlock(&pool->lock);
+	return is_any;
+}
+
 CUresult vs_range_slab(struct vs_pool *pool, struct vs_slabs *s, unsigned class)
 {
 	uint64_t span = vs_slab_span(class);
@@ -328,7 +340,7 @@ CUresult vs_range_slab(struct vs_pool *pool, struct vs_slabs *s, unsigned class)
 	range = take(pool, VS_HEAP_SLABS, span);
 	pthread_mutex_unlock(&pool->lock);
 	r = range ? CUDA_SUCCESS : get_more(pool, VS_HEAP_SLABS, span, &range);
-	if (r == CUDA_ERROR_OUT_OF_MEMORY)
+	if (r == CUDA_ERROR_OUT_OF_MEMORY && !has_objects(pool, s, class))
 		vs_stat_add(&pool->stats, failed, 1);
 	if (r == CUDA_ERROR_OUT_OF_MEMORY && pool->memory_limit != UINT64_MAX)
 		return r;

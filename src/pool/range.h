@@ -18,7 +18,7 @@ CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 			CUdeviceptr *out);
 /* Frees a live range by its base; VS_PASS if there is none. */
 CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p);
-/* Gets a range and makes a slab of it. */
+/* Gets a range and makes a slab of it; if not, there may be objects by now. */
 CUresult vs_range_slab(struct vs_pool *pool, struct vs_slabs *s,
 		       unsigned class);
 /* Mode sync: waits for all work, as the driver's free does. */

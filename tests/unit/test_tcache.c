@@ -244,6 +244,29 @@ static void test_cache_of_a_dying_context(void **state)
 		assert_ptr_equal(vs_slab_at(pool, take(512))->ctx, other);
 }
 
+/*
+ * All is in use, and of each slab an object was freed: no slab can be made, but
+ * there are objects when their work is complete.
+ */
+static void test_what_came_back_while_it_waited(void **state)
+{
+	static CUdeviceptr p[30000];
+	const size_t size = 40000;
+	unsigned n = 0, n_back = 0;
+
+	(void)state;
+	fresh_driver((uint64_t)1 << 30);
+	while (vs_pool_alloc(size, &p[n]) == CUDA_SUCCESS)
+		n++;
+	vs_tcache_flush(vs_pool_by_index(0), NULL);
+	fake.lag_ns = 1000000000;
+	for (unsigned i = 0; i < n; i += 20, n_back++)
+		give(p[i]);
+	for (unsigned i = 0; i < n_back; i++)
+		take(size);
+	assert_int_not_equal(vs_pool_alloc(size, &p[0]), CUDA_SUCCESS);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -256,6 +279,8 @@ int main(void)
 		cmocka_unit_test_setup(test_larger_batches_in_a_crowd, fresh),
 		cmocka_unit_test_setup(test_pauses_for_a_trim, fresh),
 		cmocka_unit_test_setup(test_cache_of_a_dying_context, fresh),
+		cmocka_unit_test_setup(test_what_came_back_while_it_waited,
+				       fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
