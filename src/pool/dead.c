@@ -2,6 +2,7 @@
 #include "pool/dead.h"
 
 #include "pool/mark.h"
+#include "pool/slab.h"
 #include "pool/view.h"
 
 static CUdeviceptr end_of(const struct vs_view *v)
@@ -9,10 +10,12 @@ static CUdeviceptr end_of(const struct vs_view *v)
 	return v->at + v->chunk->size;
 }
 
-static void show(struct vs_pool *pool, uint64_t change)
+/* The parts of memory (of the limit, if there is one) that may be dead. */
+#define DEAD_SHARE 16
+
+void vs_dead_show(struct vs_pool *pool)
 {
-	vs_stat_set(&pool->stats, dead,
-		    vs_stat_get(&pool->stats, dead) + change);
+	vs_stat_set(&pool->stats, dead, pool->dead_bytes + pool->dead_small);
 }
 
 void vs_dead_note(struct vs_pool *pool, struct vs_chunk *c)
@@ -51,7 +54,8 @@ void vs_dead_bury(struct vs_pool *pool, struct vs_range *r)
 			vs_dead_note(pool, v->chunk);
 	}
 	vs_mark_freed(pool, r->span);
-	show(pool, r->span);
+	pool->dead_bytes += r->span;
+	vs_dead_show(pool);
 }
 
 /* A dead range becomes idle, and may be gone then. Lock. */
@@ -69,15 +73,73 @@ static void dig_out(struct vs_pool *pool, struct vs_range *r)
 		if (!v->chunk->has_dead)
 			unnote(pool, v->chunk);
 	}
-	show(pool, -r->span);
+	pool->dead_bytes -= r->span;
+	vs_dead_show(pool);
+	r->is_pinned = false;
 	vs_heap_give(pool, vs_heap_of(pool, r->base), r);
 }
 
 uint64_t vs_dead_newest(struct vs_pool *pool)
 {
 	struct vs_range *r = TAILQ_LAST(&pool->dead, vs_range_list);
+	struct vs_slab *slab = TAILQ_LAST(&pool->dead_slabs, vs_slab_list);
+	uint64_t tag = r ? r->tag : 0;
 
-	return r ? r->tag : 0;
+	return slab && slab->dead_tag > tag ? slab->dead_tag : tag;
+}
+
+/* The slab whose objects are the oldest that are dead, or NULL: a range. */
+static struct vs_slab *oldest_slab(struct vs_pool *pool)
+{
+	struct vs_range *r = TAILQ_FIRST(&pool->dead);
+	struct vs_slab *slab = TAILQ_FIRST(&pool->dead_slabs);
+
+	return slab && (!r || slab->dead_tag < r->tag) ? slab : NULL;
+}
+
+static uint64_t oldest_tag(struct vs_pool *pool)
+{
+	struct vs_range *r = TAILQ_FIRST(&pool->dead);
+	struct vs_slab *slab = oldest_slab(pool);
+
+	if (slab)
+		return slab->dead_tag;
+	return r ? r->tag : UINT64_MAX;
+}
+
+uint64_t vs_dead_revive(struct vs_pool *pool, uint64_t tag, uint64_t keep)
+{
+	uint64_t before = pool->dead_bytes + pool->dead_small, oldest, revived;
+
+	while (pool->dead_bytes + pool->dead_small > keep) {
+		struct vs_slab *slab = oldest_slab(pool);
+
+		oldest = oldest_tag(pool);
+		if (oldest > tag || !vs_fence_is_complete(&pool->fence, oldest))
+			break;
+		if (slab)
+			vs_slab_revive(pool, slab);
+		else
+			dig_out(pool, TAILQ_FIRST(&pool->dead));
+	}
+	revived = before - pool->dead_bytes - pool->dead_small;
+	vs_stat_add(&pool->stats, revived, revived);
+	return revived;
+}
+
+void vs_dead_thin(struct vs_pool *pool)
+{
+	uint64_t memory = pool->dev.total, most;
+
+	if (memory > pool->memory_limit)
+		memory = pool->memory_limit;
+	most = memory / DEAD_SHARE;
+	pthread_mutex_lock(&pool->lock);
+	if (pool->dead_bytes + pool->dead_small > most) {
+		vs_fence_settle(&pool->fence, oldest_tag(pool));
+		vs_dead_revive(pool, UINT64_MAX, most);
+	}
+	pthread_mutex_unlock(&pool->lock);
 }
 
 /* No work can touch a chunk that only dead ranges use. */

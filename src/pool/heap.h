@@ -41,7 +41,7 @@ enum vs_range_state {
 	VS_RANGE_PENDING, /* freed, tag not yet done */
 	VS_RANGE_BUSY,	  /* in the hands of the thread that holds grow */
 	VS_RANGE_SHADOW,  /* mapped, in use at another address */
-	VS_RANGE_DEAD,	  /* freed, never to be used again (see pool/dead) */
+	VS_RANGE_DEAD,	  /* freed, to be used again last of all (pool/dead) */
 };
 
 struct vs_range {
@@ -53,7 +53,7 @@ struct vs_range {
 	TAILQ_ENTRY(vs_range) link; /* while pending or dead */
 	enum vs_range_state state;
 	bool is_indexed; /* the owner index names it for just this span */
-	bool is_pinned;	 /* not to be used again after its free */
+	bool is_pinned;	 /* dead after its free */
 	/*
 	 * What a look-up without the lock reads: id is 0 unless live, and is
 	 * written last at birth, first at death.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/ladder.h"
 
+#include "pool/dead.h"
 #include "pool/grow.h"
 #include "pool/mark.h"
 #include "pool/others.h"
@@ -49,6 +50,7 @@ static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
 	struct vs_range *r;
 
 	pthread_mutex_lock(&pool->grow);
+	vs_dead_thin(pool);
 	/* another thread may have grown meanwhile */
 	r = vs_range_take(pool, kind, span);
 	*result_out = CUDA_SUCCESS;
@@ -220,13 +222,40 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 	return r;
 }
 
-/* All that was freed up to a tag, and that only, is waited for. */
+/* What was freed up to a tag is dead no more, if it may; whether any was. */
+static bool revive(struct vs_pool *pool, uint64_t until)
+{
+	uint64_t bytes;
+
+	pthread_mutex_lock(&pool->lock);
+	bytes = vs_dead_revive(pool, until, 0);
+	pthread_mutex_unlock(&pool->lock);
+	return bytes > 0;
+}
+
+static bool has_dead(struct vs_pool *pool)
+{
+	uint64_t newest;
+
+	pthread_mutex_lock(&pool->lock);
+	newest = vs_dead_newest(pool);
+	pthread_mutex_unlock(&pool->lock);
+	return newest > 0;
+}
+
+/*
+ * All that was freed up to a tag, and that only, is waited for. What is dead
+ * comes after what is pending, which nobody else may reach, but before a long
+ * wait, before other processes are asked, who would do with less for it, and
+ * before out of memory: the driver would have served the request from it.
+ */
 static bool climb_until(struct vs_pool *pool, enum vs_heap_kind kind,
 			uint64_t span, uint64_t until,
 			struct vs_range **range_out, CUresult *result_out)
 {
 	struct vs_fence *f = &pool->fence;
 	bool may_bar = true; /* once: it may be true for ever */
+	bool is_hasty = has_dead(pool);
 
 	for (;;) {
 		bool is_last = vs_fence_is_complete(f, until);
@@ -240,9 +269,14 @@ static bool climb_until(struct vs_pool *pool, enum vs_heap_kind kind,
 			      result_out))
 			return true;
 		/* another thread may see what this one would wait for */
-		if (!is_last && (vs_fence_wait(f, NEED_PATIENCE) ||
+		if (!is_last && (vs_fence_wait(f, is_hasty ? THRIFT_PATIENCE
+							   : NEED_PATIENCE) ||
 				 vs_fence_is_complete(f, until)))
 			continue;
+		if (revive(pool, until) || (is_hasty && !is_last)) {
+			is_hasty = false;
+			continue;
+		}
 		if (is_last || !may_bar || !vs_fence_barrier(f))
 			return false;
 		may_bar = false;

@@ -128,7 +128,7 @@ static uint64_t usual_size(struct vs_pool *pool, enum vs_heap_kind kind)
 void vs_plan_tighten(struct vs_pool *pool, uint64_t span)
 {
 	uint64_t used = pool->live_spans + pool->slab_bytes +
-			pool->pending_bytes + vs_stat_get(&pool->stats, dead);
+			pool->pending_bytes + pool->dead_bytes;
 
 	if (pool->chunks.held < used + span)
 		return; /* there is too little memory, however it lies */

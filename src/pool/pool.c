@@ -228,6 +228,7 @@ static struct vs_pool *make_pool(CUdevice device)
 	pool->lock = (pthread_mutex_t)VS_SPINNING_MUTEX;
 	TAILQ_INIT(&pool->pending);
 	TAILQ_INIT(&pool->dead);
+	TAILQ_INIT(&pool->dead_slabs);
 	TAILQ_INIT(&pool->noted);
 	TAILQ_INIT(&pool->spent);
 	atomic_store(&pool->peers, atomic_load(&peers_of[device]));

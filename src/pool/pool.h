@@ -65,8 +65,9 @@ bool vs_pool_is_inside(CUdeviceptr p);
 
 /*
  * `p` lies in a live block that somebody else can reach from now on (exported,
- * registered): after its free it is not used again, but goes back to the driver
- * as soon as its work is done and its chunks hold nothing else.
+ * registered): after its free it goes back to the driver as soon as its work is
+ * done and its chunks hold nothing else, and is not used again before there is
+ * need, see Note [Dead, not for ever] in pool/dead.h.
  */
 void vs_pool_pin(CUdeviceptr p);
 /*

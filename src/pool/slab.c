@@ -6,6 +6,9 @@
 #include "pool/mark.h"
 #include "pool/pool.h"
 
+/* Of a slab: free, pinned, dead. */
+enum { N_MAPS = 3 };
+
 static size_t map_words(unsigned n_objects)
 {
 	return (n_objects + 63) / 64;
@@ -14,7 +17,7 @@ static size_t map_words(unsigned n_objects)
 static size_t slab_struct_size(unsigned n_objects)
 {
 	return sizeof(struct vs_slab) +
-	       2 * map_words(n_objects) * sizeof(uint64_t);
+	       N_MAPS * map_words(n_objects) * sizeof(uint64_t);
 }
 
 #define LARGEST ((size_t)2 << 20) /* bytes of a slab */
@@ -201,6 +204,7 @@ static struct vs_slab *blank(struct vs_pool *pool, unsigned class, unsigned n)
 	slab->inverse =
 		(((uint64_t)1 << 32) + size / VS_ALIGN - 1) / (size / VS_ALIGN);
 	slab->pinned_map = slab->free_map + map_words(n);
+	slab->dead_map = slab->pinned_map + map_words(n);
 	slab->words = words;
 	return slab;
 }
@@ -220,7 +224,7 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 	__atomic_store_n(&slab->base, range->base, __ATOMIC_RELAXED);
 	slab->n_free = n;
 	slab->n_pinned = slab->n_dead = 0;
-	memset(slab->free_map, 0, 2 * map_words(n) * sizeof(uint64_t));
+	memset(slab->free_map, 0, N_MAPS * map_words(n) * sizeof(uint64_t));
 	for (unsigned i = 0; i < n; i++)
 		slab->free_map[i / 64] |= (uint64_t)1 << i % 64;
 	list_add(s, slab);
@@ -229,6 +233,16 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 		__atomic_store_n(&pool->slab_at[page + i], slab,
 				 __ATOMIC_RELEASE);
 	return slab;
+}
+
+/* Its dead objects are not to be found any more; n_dead stays. Lock. */
+static void unlist_dead(struct vs_pool *pool, struct vs_slab *slab)
+{
+	if (slab->n_dead == 0)
+		return;
+	TAILQ_REMOVE(&pool->dead_slabs, slab, dead_link);
+	pool->dead_small -= slab->n_dead * vs_class_size(slab->class);
+	vs_dead_show(pool);
 }
 
 /* The slab leaves the index; none of its objects is live. Lock. */
@@ -241,6 +255,7 @@ static uint64_t unmake(struct vs_pool *pool, struct vs_slab *slab)
 		__atomic_store_n(&pool->slab_at[page + i], NULL,
 				 __ATOMIC_RELEASE);
 	pool->slab_bytes -= span;
+	unlist_dead(pool, slab);
 	if (slab->n_pinned)
 		vs_dead_bury(pool, slab->range);
 	else
@@ -279,13 +294,41 @@ bool vs_slab_bury(struct vs_pool *pool, struct vs_slab *slab, unsigned i)
 {
 	if (!(slab->pinned_map[i / 64] >> i % 64 & 1))
 		return false;
+	unlist_dead(pool, slab);
+	slab->dead_map[i / 64] |= (uint64_t)1 << i % 64;
 	slab->n_dead++;
+	slab->dead_tag = vs_fence_tag(&pool->fence);
+	TAILQ_INSERT_TAIL(&pool->dead_slabs, slab, dead_link);
+	pool->dead_small += slab->n_dead * vs_class_size(slab->class);
+	vs_dead_show(pool);
+	vs_mark_freed_small(pool, vs_class_size(slab->class));
 	if (is_empty(slab)) {
 		if (slab->n_free > 0)
 			list_del(slab->ctx->slabs, slab);
 		unmake(pool, slab);
 	}
 	return true;
+}
+
+void vs_slab_revive(struct vs_pool *pool, struct vs_slab *slab)
+{
+	size_t size = vs_class_size(slab->class);
+
+	unlist_dead(pool, slab);
+	for (unsigned i = 0; slab->n_dead > 0; i++) {
+		uint64_t bit = (uint64_t)1 << i % 64;
+
+		if (!(slab->dead_map[i / 64] & bit))
+			continue;
+		slab->dead_map[i / 64] &= ~bit;
+		slab->pinned_map[i / 64] &= ~bit;
+		slab->n_dead--;
+		slab->n_pinned--;
+		vs_slab_put(pool, (struct vs_obj){slab->base + i * size,
+						  &slab->words[i]});
+	}
+	if (slab->n_pinned == 0)
+		__atomic_store_n(&slab->caches, slab->ctx, __ATOMIC_RELAXED);
 }
 
 /* Objects of done batches of one class go home; empty slabs go. */

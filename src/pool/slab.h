@@ -75,8 +75,11 @@ struct vs_slab {
 	unsigned n_pinned, n_dead; /* objects: pinned; of them, freed */
 	uint64_t inverse;	   /* 2^32 / (object size / 512), rounded up */
 	_Atomic uint64_t *words;   /* one an object */
-	uint64_t *pinned_map;	   /* bit: object is not to be used again */
-	uint64_t free_map[];	   /* bit: object is in the slab */
+	uint64_t *pinned_map; /* bit: object is dead after its free, or now */
+	uint64_t *dead_map;   /* bit: it is one of n_dead */
+	uint64_t dead_tag;    /* the newest of theirs */
+	TAILQ_ENTRY(vs_slab) dead_link; /* of the pool's; while n_dead > 0 */
+	uint64_t free_map[];		/* bit: object is in the slab */
 };
 
 /* The slabs of one context. */
@@ -185,13 +188,15 @@ uint64_t vs_slab_sweep(struct vs_pool *pool);
 uint64_t vs_slab_newest(const struct vs_pool *pool);
 /* Takes back everything a dying, idle context owned. Lock. */
 void vs_slab_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx);
-/* The live object at `p` is not to be used again after its free. Lock. */
+/* The live object at `p` is dead after its free. Lock. */
 void vs_slab_pin(struct vs_pool *pool, CUdeviceptr p);
 /*
  * Object `i` was freed. If it was pinned it is dead from now on (true), and
  * with the last of its slab the slab is. Lock.
  */
 bool vs_slab_bury(struct vs_pool *pool, struct vs_slab *slab, unsigned i);
+/* The dead objects of a slab (one at least) may be used again. Lock. */
+void vs_slab_revive(struct vs_pool *pool, struct vs_slab *slab);
 /* Puts an object back into its slab (not live, not in a batch). Lock. */
 void vs_slab_put(struct vs_pool *pool, struct vs_obj obj);
 

@@ -46,6 +46,8 @@ enum vs_heap_kind {
 
 struct vs_slab;
 
+TAILQ_HEAD(vs_slab_list, vs_slab);
+
 /* In the order of use: what a hit touches is together, at the top. */
 struct vs_pool {
 	CUdeviceptr base, end;	     /* the arena; constant */
@@ -91,6 +93,8 @@ struct vs_pool {
 	pthread_mutex_t grow;
 	struct vs_guard guard;
 	struct vs_range_list dead;	  /* oldest first, by tag */
+	struct vs_slab_list dead_slabs;	  /* with dead objects; the same */
+	uint64_t dead_bytes, dead_small;  /* of ranges; of those objects */
 	struct vs_chunk_list noted;	  /* chunks that may be all dead */
 	struct vs_chunk_list spent;	  /* chunks that were all dead */
 	struct vs_vmm_device dev;	  /* constant */

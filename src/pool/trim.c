@@ -99,7 +99,8 @@ uint64_t vs_pool_trim(void)
 
 /*
  * Trims; if that brings nothing, or all `is_due`, waits for what was freed
- * until now, marker by marker, and looks again.
+ * until now, marker by marker, and looks again. What is dead beside live ranges
+ * would be idle beside them, which brings nothing.
  */
 static uint64_t relieve_pool(struct vs_pool *pool, bool is_due)
 {
