@@ -16,11 +16,12 @@
  * only at count 0, with begins shut out meanwhile (a reader-writer lock).
  *
  * Note [Peers]: the driver's cuMemFree waits for the work of the memory's own
- * context, and for copies and sets that other contexts do on it, not for their
- * kernels (H200, 580.159.04: behind 200 ms of each). Markers cover other
- * devices' kernels as well; but one that waits for the host, in the middle of a
+ * context and for copies that other contexts do on it, not for their kernels
+ * (two H200, 580.159.04, each behind 200 ms). Markers cover the kernels of
+ * other devices as well; but one that waits for the host, in the middle of a
  * loop on this device, would stop all reuse. So from the first wait on that
- * lasts longer than COURTESY a marker goes by the contexts that count.
+ * lasts longer than COURTESY a marker goes by the contexts that count: those of
+ * the device, and of devices that have copied or set any of its memory.
  *
  * Note [Tag and record]: a free does fence, then load epoch; a record does
  * store epoch + 1, then fence, then look which contexts there are, then
@@ -89,7 +90,7 @@ struct vs_fence {
 	_Atomic uint64_t slow; /* a wait for this epoch ran out of time */
 	_Atomic uint64_t slow_patience; /* this much, ns */
 	_Atomic uint64_t *reach; /* devices whose contexts reach the memory */
-	/* of them: its own, and those that copied; see Note [Peers] */
+	/* of them, those that count; see Note [Peers] */
 	_Atomic uint64_t *counting;
 	_Atomic bool is_curt;	 /* markers go by those alone */
 	pthread_mutex_t barrier; /* one at a time; before all other locks */
