@@ -43,25 +43,36 @@ static CUresult add(struct vs_pool *pool, struct vs_plan *plan,
 	return step->place ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/* The most that is idle at an end of one used in part, within bounds; NULL. */
+static struct vs_chunk *find_most(struct vs_pool *pool, struct vs_plan *plan,
+				  enum vs_chunk_end end, uint64_t cap,
+				  uint64_t least, uint64_t below)
+{
+	struct vs_chunk *c;
+
+	if (pool->is_contiguous)
+		return NULL;
+	for (c = vs_chunk_end_last(pool, end);
+	     c && vs_chunk_idle_at(c, end) >= least;
+	     c = vs_chunk_end_prev(c, end)) {
+		if (vs_chunk_idle_at(c, end) < below &&
+		    may_use(pool, plan, c, cap))
+			return c;
+	}
+	return NULL;
+}
+
 CUresult vs_stitch_tail(struct vs_pool *pool, struct vs_plan *plan,
 			uint64_t base_span, enum vs_grow_how how)
 {
-	uint64_t cap = cap_of(pool, plan, how), tail, least = base_span;
+	uint64_t cap = cap_of(pool, plan, how), tail, least = base_span + 1;
 	struct vs_chunk *c;
 
 	/* where all there is is to serve, so is the last granule */
 	if (how != VS_GROW_ALL)
 		least += WORTH_A_VIEW;
-	if (pool->is_contiguous)
-		return CUDA_SUCCESS;
 	vs_chunks_refresh(pool);
-	for (c = vs_chunk_end_last(pool, VS_CHUNK_TAIL); c;
-	     c = vs_chunk_end_prev(c, VS_CHUNK_TAIL)) {
-		if (c->tail <= least)
-			return CUDA_SUCCESS;
-		if (c->tail < plan->span && may_use(pool, plan, c, cap))
-			break;
-	}
+	c = find_most(pool, plan, VS_CHUNK_TAIL, cap, least, plan->span);
 	if (!c)
 		return CUDA_SUCCESS;
 	tail = c->tail;
@@ -153,32 +164,14 @@ static CUresult add_idle(struct vs_pool *pool, struct vs_plan *plan,
 	}
 }
 
-/* The most that is idle at an end of one used in part, below `most`; NULL. */
-static struct vs_chunk *find_most(struct vs_pool *pool, struct vs_plan *plan,
-				  uint64_t cap, uint64_t least, uint64_t most)
-{
-	enum vs_chunk_end end = last_end(plan);
-	struct vs_chunk *c;
-
-	if (pool->is_contiguous)
-		return NULL;
-	for (c = vs_chunk_end_last(pool, end);
-	     c && vs_chunk_idle_at(c, end) >= least;
-	     c = vs_chunk_end_prev(c, end)) {
-		if (vs_chunk_idle_at(c, end) < most &&
-		    may_use(pool, plan, c, cap))
-			return c;
-	}
-	return NULL;
-}
-
 /* What is idle does not do: new chunks, and an idle end behind them. */
 static CUresult add_new(struct vs_pool *pool, struct vs_plan *plan,
 			uint64_t cap, enum vs_grow_how how)
 {
 	uint64_t before = plan->filled, wanted = plan->left, got;
 	uint64_t least = how == VS_GROW_ALL ? 1 : WORTH_AN_END;
-	struct vs_chunk *c = find_most(pool, plan, cap, least, wanted);
+	struct vs_chunk *c =
+		find_most(pool, plan, last_end(plan), cap, least, wanted);
 
 	if (c)
 		wanted -= vs_chunk_idle_at(c, last_end(plan));
