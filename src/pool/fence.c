@@ -198,7 +198,8 @@ static void raise_to(_Atomic uint64_t *to, uint64_t epoch)
 		atomic_store_explicit(to, epoch, memory_order_release);
 }
 
-void vs_fence_completed(struct vs_fence *f, uint64_t epoch)
+/* Everything up to an epoch was seen complete; f->lock held. */
+static void completed(struct vs_fence *f, uint64_t epoch)
 {
 	raise_to(&f->covered, epoch);
 	raise_to(&f->complete, epoch);
@@ -313,7 +314,7 @@ static bool poll_markers(struct vs_fence *f)
 
 		vs_events_keep(&f->spare, m->events);
 		if (i == n - 1) {
-			vs_fence_completed(f, m->epoch);
+			completed(f, m->epoch);
 			f->due = vs_vmm_ticks() - m->recorded;
 			atomic_store_explicit(&f->lag, f->due,
 					      memory_order_relaxed);
@@ -429,7 +430,8 @@ bool vs_fence_settle(struct vs_fence *f, uint64_t tag)
 	return vs_fence_is_done(f, tag);
 }
 
-void vs_fence_drop(struct vs_fence *f, uint64_t epoch)
+/* Takes the markers up to an epoch out of the ring; f->lock held. */
+static void drop_markers(struct vs_fence *f, uint64_t epoch)
 {
 	while (f->head != f->tail) {
 		struct vs_marker *m = &f->ring[f->head % VS_MARKERS];
@@ -440,6 +442,15 @@ void vs_fence_drop(struct vs_fence *f, uint64_t epoch)
 		m->events = NULL;
 		f->head++;
 	}
+}
+
+void vs_fence_waited(struct vs_fence *f, uint64_t epoch)
+{
+	pthread_mutex_lock(&f->lock);
+	if (!f->has_context_events)
+		drop_markers(f, epoch);
+	completed(f, epoch);
+	pthread_mutex_unlock(&f->lock);
 }
 
 bool vs_fence_welcome(struct vs_fence *f, struct vs_ctx *ctx)
@@ -484,8 +495,8 @@ uint64_t vs_fence_turn(struct vs_fence *f)
 void vs_fence_reset(struct vs_fence *f, uint64_t epoch)
 {
 	pthread_mutex_lock(&f->lock);
-	vs_fence_drop(f, epoch);
-	vs_fence_completed(f, epoch);
+	drop_markers(f, epoch);
+	completed(f, epoch);
 	atomic_store(&f->is_broken, false);
 	pthread_mutex_unlock(&f->lock);
 }

@@ -247,10 +247,8 @@ void vs_fence_reset(struct vs_fence *f, uint64_t epoch);
  * want of memory passes: the next marker covers what this one would have.
  */
 void vs_fence_failed(struct vs_fence *f, const char *call, CUresult r);
-/* Everything up to an epoch was seen complete; f->lock held. */
-void vs_fence_completed(struct vs_fence *f, uint64_t epoch);
-/* Takes the markers up to an epoch out of the ring; f->lock held. */
-void vs_fence_drop(struct vs_fence *f, uint64_t epoch);
+/* Everything up to an epoch was waited for, not by its markers. */
+void vs_fence_waited(struct vs_fence *f, uint64_t epoch);
 
 /*
  * Around each cuStreamBeginCapture*: before takes the lock, after gives it

@@ -36,10 +36,7 @@ static bool wait_for_contexts(struct vs_fence *f)
 	vs_capture_let_in();
 	if (!is_good)
 		return false;
-	pthread_mutex_lock(&f->lock);
-	vs_fence_drop(f, epoch);
-	vs_fence_completed(f, epoch);
-	pthread_mutex_unlock(&f->lock);
+	vs_fence_waited(f, epoch);
 	return true;
 }
 
@@ -154,11 +151,7 @@ static bool wait_behind_barrier(struct vs_fence *f)
 	vs_ctx_scatter(&set);
 	if (!is_good)
 		return false;
-	pthread_mutex_lock(&f->lock);
-	if (!f->has_context_events)
-		vs_fence_drop(f, epoch);
-	vs_fence_completed(f, epoch);
-	pthread_mutex_unlock(&f->lock);
+	vs_fence_waited(f, epoch);
 	return true;
 }
 
