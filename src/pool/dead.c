@@ -5,17 +5,22 @@
 #include "pool/slab.h"
 #include "pool/view.h"
 
+/* The parts of memory (of the limit, if there is one) that may be dead. */
+#define DEAD_SHARE 16
+
 static CUdeviceptr end_of(const struct vs_view *v)
 {
 	return v->at + v->chunk->size;
 }
 
-/* The parts of memory (of the limit, if there is one) that may be dead. */
-#define DEAD_SHARE 16
+static uint64_t all_dead(const struct vs_pool *pool)
+{
+	return pool->dead_bytes + pool->dead_small;
+}
 
 void vs_dead_show(struct vs_pool *pool)
 {
-	vs_stat_set(&pool->stats, dead, pool->dead_bytes + pool->dead_small);
+	vs_stat_set(&pool->stats, dead, all_dead(pool));
 }
 
 void vs_dead_note(struct vs_pool *pool, struct vs_chunk *c)
@@ -88,55 +93,49 @@ uint64_t vs_dead_newest(struct vs_pool *pool)
 	return slab && slab->dead_tag > tag ? slab->dead_tag : tag;
 }
 
-/* The slab whose objects are the oldest that are dead, or NULL: a range. */
-static struct vs_slab *oldest_slab(struct vs_pool *pool)
+/*
+ * Tag of the oldest that is dead; something is. *slab_out: the slab whose
+ * objects it is, or NULL: it is the first range.
+ */
+static uint64_t oldest(struct vs_pool *pool, struct vs_slab **slab_out)
 {
 	struct vs_range *r = TAILQ_FIRST(&pool->dead);
 	struct vs_slab *slab = TAILQ_FIRST(&pool->dead_slabs);
 
-	return slab && (!r || slab->dead_tag < r->tag) ? slab : NULL;
-}
-
-static uint64_t oldest_tag(struct vs_pool *pool)
-{
-	struct vs_range *r = TAILQ_FIRST(&pool->dead);
-	struct vs_slab *slab = oldest_slab(pool);
-
-	if (slab)
-		return slab->dead_tag;
-	return r ? r->tag : UINT64_MAX;
+	if (r && slab && slab->dead_tag >= r->tag)
+		slab = NULL;
+	*slab_out = slab;
+	return slab ? slab->dead_tag : r->tag;
 }
 
 uint64_t vs_dead_revive(struct vs_pool *pool, uint64_t tag, uint64_t keep)
 {
-	uint64_t before = pool->dead_bytes + pool->dead_small, oldest, revived;
+	uint64_t before = all_dead(pool), revived;
 
-	while (pool->dead_bytes + pool->dead_small > keep) {
-		struct vs_slab *slab = oldest_slab(pool);
+	while (all_dead(pool) > keep) {
+		struct vs_slab *slab;
+		uint64_t next = oldest(pool, &slab);
 
-		oldest = oldest_tag(pool);
-		if (oldest > tag || !vs_fence_is_complete(&pool->fence, oldest))
+		if (next > tag || !vs_fence_is_complete(&pool->fence, next))
 			break;
 		if (slab)
 			vs_slab_revive(pool, slab);
 		else
 			dig_out(pool, TAILQ_FIRST(&pool->dead));
 	}
-	revived = before - pool->dead_bytes - pool->dead_small;
+	revived = before - all_dead(pool);
 	vs_stat_add(&pool->stats, revived, revived);
 	return revived;
 }
 
 void vs_dead_thin(struct vs_pool *pool)
 {
-	uint64_t memory = pool->dev.total, most;
+	uint64_t most = vs_pool_most(pool) / DEAD_SHARE;
+	struct vs_slab *slab;
 
-	if (memory > pool->memory_limit)
-		memory = pool->memory_limit;
-	most = memory / DEAD_SHARE;
 	pthread_mutex_lock(&pool->lock);
-	if (pool->dead_bytes + pool->dead_small > most) {
-		vs_fence_settle(&pool->fence, oldest_tag(pool));
+	if (all_dead(pool) > most) {
+		vs_fence_settle(&pool->fence, oldest(pool, &slab));
 		vs_dead_revive(pool, UINT64_MAX, most);
 	}
 	pthread_mutex_unlock(&pool->lock);

@@ -170,11 +170,7 @@ static void enter(struct vs_pool *pool, struct vs_guard_block *b,
  */
 static bool is_affordable(struct vs_pool *pool, uint64_t lost)
 {
-	uint64_t all = pool->dev.total;
-
-	if (all > pool->memory_limit)
-		all = pool->memory_limit;
-	return pool->guard.lost + lost <= all / 4;
+	return pool->guard.lost + lost <= vs_pool_most(pool) / 4;
 }
 
 /* Maps a block of its own. Grow. */

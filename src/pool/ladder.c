@@ -233,16 +233,6 @@ static bool revive(struct vs_pool *pool, uint64_t until)
 	return bytes > 0;
 }
 
-static bool has_dead(struct vs_pool *pool)
-{
-	uint64_t newest;
-
-	pthread_mutex_lock(&pool->lock);
-	newest = vs_dead_newest(pool);
-	pthread_mutex_unlock(&pool->lock);
-	return newest > 0;
-}
-
 /*
  * All that was freed up to a tag, and that only, is waited for. What is dead
  * comes after what is pending, which nobody else may reach, but before a long
@@ -255,7 +245,7 @@ static bool climb_until(struct vs_pool *pool, enum vs_heap_kind kind,
 {
 	struct vs_fence *f = &pool->fence;
 	bool may_bar = true; /* once: it may be true for ever */
-	bool is_hasty = has_dead(pool);
+	bool is_hasty = vs_stat_get(&pool->stats, dead) > 0;
 
 	for (;;) {
 		bool is_last = vs_fence_is_complete(f, until);

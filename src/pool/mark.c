@@ -119,12 +119,9 @@ static bool is_clothed(struct vs_fence *f, uint64_t tag)
  */
 static bool is_scarce(struct vs_pool *pool)
 {
-	uint64_t most = pool->dev.total;
 	uint64_t refused = atomic_load(&pool->refused);
 
-	if (most > pool->memory_limit)
-		most = pool->memory_limit;
-	return pool->chunks.held > most / 8 * FULL_EIGHTHS ||
+	return pool->chunks.held > vs_pool_most(pool) / 8 * FULL_EIGHTHS ||
 	       (refused > 0 && pool->now < refused + REFUSED_LASTS);
 }
 

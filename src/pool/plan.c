@@ -95,11 +95,9 @@ static uint64_t fixed_size(const struct vs_pool *pool)
 
 static uint64_t least_size(const struct vs_pool *pool, enum vs_heap_kind kind)
 {
-	uint64_t memory = pool->dev.total, size = chunk_rule[kind].least;
+	uint64_t size = chunk_rule[kind].least;
 
-	if (memory > pool->memory_limit)
-		memory = pool->memory_limit;
-	while (size > VS_GRANULE && size > memory / LEAST_SHARE)
+	while (size > VS_GRANULE && size > vs_pool_most(pool) / LEAST_SHARE)
 		size /= 2;
 	return size;
 }

@@ -143,6 +143,13 @@ static inline struct vs_spot *vs_stretch_at(const struct vs_pool *pool,
 	return &pool->chunks.stretches[(p - pool->base) / VS_STRETCH];
 }
 
+/* Bytes that the pool may hold at most: the device's, or the limit. */
+static inline uint64_t vs_pool_most(const struct vs_pool *pool)
+{
+	return pool->memory_limit < pool->dev.total ? pool->memory_limit
+						    : pool->dev.total;
+}
+
 /* Pools by device ordinal, NULL where none was made. */
 struct vs_pool *vs_pool_of(CUdevice device);
 /* The same, made if need be; NULL where there can be none. */
