@@ -323,6 +323,22 @@ static void test_is_used_before_the_limit(void **state)
 	assert_true(is_had);
 }
 
+/* All memory is live, but for a dead block and one that is freed behind work.
+ */
+static void fill_but_for(CUdeviceptr *dead_out, CUdeviceptr *pending_out,
+			 uint64_t lag_ns)
+{
+	*dead_out = dead_beside_live(16 * MiB);
+	*pending_out = take(16 * MiB);
+	for (int i = 3; i < 64; i++)
+		take(16 * MiB);
+	fake.now += MS;
+	vs_pool_tick();
+	vs_pool_tick();
+	fake.lag_ns = lag_ns;
+	give(*pending_out);
+}
+
 static void test_what_is_pending_comes_first(void **state)
 {
 	CUdeviceptr dead, pending;
@@ -331,14 +347,7 @@ static void test_what_is_pending_comes_first(void **state)
 	(void)state;
 	/* one more is within what the program needs: no wait but the last */
 	vs_knobs.chunk_size.value = 32 * MiB;
-	dead = dead_beside_live(16 * MiB);
-	pending = take(16 * MiB);
-	for (int i = 3; i < 64; i++)
-		take(16 * MiB);
-	vs_pool_tick();
-	vs_pool_tick();
-	fake.lag_ns = 50 * MS;
-	give(pending);
+	fill_but_for(&dead, &pending, 50 * MS);
 	assert_int_equal(take(16 * MiB), pending);
 	assert_int_equal(stats()->dead, 16 * MiB);
 	assert_int_equal(take(16 * MiB), dead);
@@ -353,15 +362,7 @@ static void test_is_used_when_its_work_is_done(void **state)
 
 	(void)state;
 	vs_knobs.chunk_size.value = 64 * MiB;
-	dead = dead_beside_live(16 * MiB);
-	pending = take(16 * MiB);
-	for (int i = 3; i < 64; i++)
-		take(16 * MiB);
-	fake.now += MS;
-	vs_pool_tick();
-	vs_pool_tick();
-	fake.lag_ns = 20000 * MS;
-	give(pending);
+	fill_but_for(&dead, &pending, 20000 * MS);
 	began = fake.now;
 	assert_int_equal(take(16 * MiB), dead);
 	assert_true(fake.now - began < 1000 * MS);
