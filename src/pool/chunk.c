@@ -35,6 +35,7 @@ bool vs_chunks_init(struct vs_pool *pool)
 	struct vs_chunks *cs = &pool->chunks;
 	uint64_t last = pool->end - pool->base - 1;
 
+	TAILQ_INIT(&cs->all);
 	TAILQ_INIT(&cs->idle);
 	TAILQ_INIT(&cs->cached);
 	RB_INIT(&cs->free);
@@ -157,6 +158,7 @@ struct vs_chunk *vs_chunk_make(struct vs_pool *pool, uint64_t size)
 
 void vs_chunk_born(struct vs_pool *pool, struct vs_chunk *c)
 {
+	TAILQ_INSERT_TAIL(&pool->chunks.all, c, of_all);
 	pool->chunks.held += c->size;
 	pool->chunks.count++;
 	vs_stat_add(&pool->stats, chunks_created, 1);
@@ -193,6 +195,7 @@ void vs_chunk_died(struct vs_pool *pool, struct vs_chunk *c)
 	vs_chunks_refresh(pool);
 	leave_ends(pool, c);
 	leave_size(pool, c);
+	TAILQ_REMOVE(&pool->chunks.all, c, of_all);
 	pool->chunks.held -= c->size;
 	pool->chunks.count--;
 	vs_stat_add(&pool->stats, chunks_released, 1);

@@ -61,6 +61,7 @@ struct vs_chunk {
 	bool is_noted;	 /* in the pool's `noted` (see pool/dead) */
 
 	TAILQ_ENTRY(vs_chunk) link; /* in idle or cached; or noted or spent */
+	TAILQ_ENTRY(vs_chunk) of_all;
 	RB_ENTRY(vs_chunk) by_size;
 	RB_ENTRY(vs_chunk) by_head, by_tail; /* while head, tail are not 0 */
 	CUmemGenericAllocationHandle handle; /* 0: yet to be created */
@@ -97,6 +98,7 @@ RB_HEAD(vs_chunk_tail_tree, vs_chunk);
 struct vs_chunks {
 	struct vs_spot *spots;		/* by granule of the arena */
 	struct vs_spot *stretches;	/* by stretch */
+	struct vs_chunk_list all;	/* changes only under the grow lock */
 	struct vs_chunk_list idle;	/* mapped, longest idle first */
 	struct vs_chunk_list cached;	/* mapped nowhere, longest first */
 	struct vs_chunk_size_tree free; /* those of both lists, but stale */

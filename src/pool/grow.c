@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/grow.h"
 
+#include "base/log.h"
 #include "pool/dead.h"
+#include "pool/place.h"
 #include "pool/plan.h"
 
 /* Unmaps a view that is off; false if the driver refuses. No lock but grow. */
@@ -77,9 +79,9 @@ static CUresult make_steps(struct vs_pool *pool, struct vs_plan *plan)
 	return r;
 }
 
-static CUresult grow(struct vs_pool *pool, enum vs_heap_kind kind,
-		     uint64_t span, enum vs_grow_how how,
-		     struct vs_range **range_out)
+static CUresult grow_there(struct vs_pool *pool, enum vs_heap_kind kind,
+			   uint64_t span, enum vs_grow_how how,
+			   struct vs_range **range_out)
 {
 	struct vs_plan plan;
 	bool is_done;
@@ -107,6 +109,54 @@ static CUresult grow(struct vs_pool *pool, enum vs_heap_kind kind,
 		pthread_mutex_unlock(&pool->lock);
 	}
 	return is_done && *range_out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Unmaps what nobody uses of a heap and can be had elsewhere, too. */
+static unsigned unmap_spares(struct vs_pool *pool, enum vs_heap_kind kind)
+{
+	unsigned n = 0;
+	struct vs_chunk *c;
+
+	TAILQ_FOREACH (c, &pool->chunks.all, of_all) {
+		struct vs_view *v, *next;
+
+		for (v = TAILQ_FIRST(&c->views); v; v = next) {
+			bool is_off;
+
+			next = TAILQ_NEXT(v, link);
+			pthread_mutex_lock(&pool->lock);
+			is_off = vs_heap_of(pool, v->at) == &pool->heap[kind] &&
+				 vs_view_is_spare(pool, v) &&
+				 vs_view_off(pool, v);
+			pthread_mutex_unlock(&pool->lock);
+			n += is_off && unmap(pool, v);
+		}
+	}
+	return n;
+}
+
+/*
+ * There are addresses for eight views of each chunk and more, but not where the
+ * program's are limited, or with many large devices.
+ */
+static CUresult grow(struct vs_pool *pool, enum vs_heap_kind kind,
+		     uint64_t span, enum vs_grow_how how,
+		     struct vs_range **range_out)
+{
+	CUresult r = grow_there(pool, kind, span, how, range_out);
+	unsigned n;
+
+	if (r != VS_PLACE_NO_SPACE)
+		return r;
+	n = unmap_spares(pool, kind);
+	vs_debug("no address space for %zu bytes: %u views unmapped",
+		 (size_t)span, n);
+	if (n > 0)
+		r = grow_there(pool, kind, span, how, range_out);
+	if (r != VS_PLACE_NO_SPACE)
+		return r;
+	vs_info("no address space left for %zu bytes", (size_t)span);
+	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* Puts the views of a chunk off; those of a chunk that is idle. Lock. */

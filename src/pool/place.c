@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/place.h"
 
-#include "base/log.h"
-
 enum { BASES_TRIED = 256 }; /* idle ranges looked at to extend */
 /*
  * Regions lie apart by twice their size, within these limits: near enough for
@@ -63,11 +61,13 @@ static CUdeviceptr begin_in(const struct vs_pool *pool, const struct vs_heap *h,
  * Makes room for a region of its own, with room to extend the one before. It is
  * not far: the tables on the host are touched at the heap's begin.
  */
-static struct vs_range *fresh_place(struct vs_pool *pool, struct vs_plan *plan)
+static CUresult fresh_place(struct vs_pool *pool, struct vs_plan *plan,
+			    struct vs_range **place_out)
 {
 	struct vs_heap *h = plan->heap;
 	uint64_t gap = 2 * plan->filled, unit = VS_GRANULE;
-	struct vs_range *hole;
+	struct vs_range *hole = NULL;
+	CUdeviceptr at;
 
 	if (gap < LEAST_GAP)
 		gap = LEAST_GAP;
@@ -78,15 +78,18 @@ static struct vs_range *fresh_place(struct vs_pool *pool, struct vs_plan *plan)
 	for (; gap >= VS_GRANULE; gap /= 4) {
 		hole = vs_heap_hole(h, plan->filled + 2 * gap + unit);
 		if (hole)
-			return vs_heap_claim(pool, h, hole,
-					     begin_in(pool, h, hole, gap, unit),
-					     plan->filled);
+			break;
 	}
-	hole = vs_heap_hole(h, plan->filled);
-	if (hole)
-		return vs_heap_claim(pool, h, hole, hole->base, plan->filled);
-	vs_warn("no address space left for %zu bytes", (size_t)plan->filled);
-	return NULL;
+	if (hole) {
+		at = begin_in(pool, h, hole, gap, unit);
+	} else {
+		hole = vs_heap_hole(h, plan->filled);
+		if (!hole)
+			return VS_PLACE_NO_SPACE;
+		at = hole->base;
+	}
+	*place_out = vs_heap_claim(pool, h, hole, at, plan->filled);
+	return *place_out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 /* Cuts the place into one spot a step; or gives it back without host memory. */
@@ -121,6 +124,7 @@ CUresult vs_place_steps(struct vs_pool *pool, struct vs_plan *plan)
 {
 	struct vs_range *base = plan->base, *hole, *place;
 	CUdeviceptr at;
+	CUresult r;
 
 	if (base) {
 		hole = plan->is_leftward ? base->prev : base->next;
@@ -130,7 +134,9 @@ CUresult vs_place_steps(struct vs_pool *pool, struct vs_plan *plan)
 			return VS_PLACE_NO_ROOM;
 		place = vs_heap_claim(pool, plan->heap, hole, at, plan->filled);
 	} else {
-		place = fresh_place(pool, plan);
+		r = fresh_place(pool, plan, &place);
+		if (r != CUDA_SUCCESS)
+			return r;
 	}
 	return place && cut_spots(pool, plan, place) ? CUDA_SUCCESS
 						     : CUDA_ERROR_OUT_OF_MEMORY;

@@ -11,6 +11,8 @@
 
 /* The hole beside the base is too small for what was found. */
 #define VS_PLACE_NO_ROOM CUDA_ERROR_ILLEGAL_ADDRESS
+/* No hole of the heap is large enough. */
+#define VS_PLACE_NO_SPACE CUDA_ERROR_INVALID_ADDRESS_SPACE
 
 /*
  * The largest idle range below the request that a hole lies beside, or NULL;
@@ -22,8 +24,8 @@ struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
 CUresult vs_place_extend(struct vs_pool *pool, struct vs_plan *plan,
 			 struct vs_range *base, bool is_leftward);
 /*
- * Gives each step its place. VS_PLACE_NO_ROOM, or OUT_OF_MEMORY: no host memory
- * or address space.
+ * Gives each step its place. VS_PLACE_NO_ROOM, VS_PLACE_NO_SPACE, or
+ * OUT_OF_MEMORY: no host memory.
  */
 CUresult vs_place_steps(struct vs_pool *pool, struct vs_plan *plan);
 /* Where the block begins, when all steps have their place. */

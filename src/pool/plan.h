@@ -49,8 +49,8 @@ struct vs_plan {
 
 /*
  * Decides everything. SUCCESS; NOT_FOUND: not in this way (see enum
- * vs_grow_how); OUT_OF_MEMORY: no host memory or address space. Unless it
- * succeeds, nothing is left to undo.
+ * vs_grow_how); VS_PLACE_NO_SPACE (pool/place); OUT_OF_MEMORY: no host memory.
+ * Unless it succeeds, nothing is left to undo.
  */
 CUresult vs_plan_make(struct vs_pool *pool, struct vs_plan *plan,
 		      enum vs_heap_kind kind, uint64_t span,

@@ -305,6 +305,11 @@ struct vs_view *vs_view_oldest(struct vs_pool *pool, struct vs_chunk *c)
 	return oldest;
 }
 
+bool vs_view_is_spare(struct vs_pool *pool, const struct vs_view *v)
+{
+	return v->chunk->n_on > 1 && may_go(pool, v);
+}
+
 bool vs_view_is_in(const struct vs_chunk *c, uint64_t region)
 {
 	struct vs_view *v;

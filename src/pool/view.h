@@ -83,6 +83,8 @@ bool vs_view_off(struct vs_pool *pool, struct vs_view *v);
 bool vs_view_may_add(struct vs_pool *pool, struct vs_chunk *c);
 /* The view to give up for another, longest untouched; NULL: none need go. */
 struct vs_view *vs_view_oldest(struct vs_pool *pool, struct vs_chunk *c);
+/* The view may go for its address alone: the chunk has another. */
+bool vs_view_is_spare(struct vs_pool *pool, const struct vs_view *v);
 /* The chunk is mapped somewhere in a region. */
 bool vs_view_is_in(const struct vs_chunk *c, uint64_t region);
 
