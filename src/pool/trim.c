@@ -25,10 +25,12 @@
 /* Note [Need] in pool/grow.h: a window is so many times DECAY_MS; ns. */
 #define NEED_AGES 10
 #define NEED_LEAST ((uint64_t)30000000000)
-/* How long another allocating call may be held up for pending memory. */
+/*
+ * How long another allocating call may be held up for pending memory. It may
+ * ask for more than there is, and nobody knows; but a second was too little for
+ * one that came behind a kernel of one and a half, and would have been served.
+ */
 #define RELIEF_PATIENCE ((uint64_t)10000000000)
-/* The same once it was given some, and may yet ask for more than there is. */
-#define DUE_PATIENCE ((uint64_t)1000000000)
 /* Looks at what is pending here, for another process, a ms and more apart. */
 enum { GIVE_WAY_MS = 800 };
 /* How long the end of a context may wait for the work of other devices. */
@@ -106,10 +108,9 @@ static uint64_t relieve_pool(struct vs_pool *pool, bool is_due)
 {
 	struct vs_fence *f = &pool->fence;
 	uint64_t released = trim_pool(pool), tag = vs_mark_newest(pool);
-	uint64_t patience = is_due ? DUE_PATIENCE : RELIEF_PATIENCE;
 
 	while ((released == 0 || is_due) && !vs_fence_is_complete(f, tag) &&
-	       vs_fence_wait(f, patience)) {
+	       vs_fence_wait(f, RELIEF_PATIENCE)) {
 		collect(pool);
 		released += release(pool, UINT64_MAX, UINT64_MAX);
 	}

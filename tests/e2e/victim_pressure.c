@@ -50,7 +50,7 @@ static void kernels(void)
 static void old_and_new(CUstream stream)
 {
 	CUfunction kernel = victim_kernel("vs_sleep");
-	uint64_t ns = 200000000, n_words = 16;
+	uint64_t ns = 1500000000, n_words = 16;
 	CUdeviceptr at_rest, old, new, async;
 	uint32_t value = 7;
 	void *arguments[] = {&ns, &new, &value, &n_words};
