@@ -282,6 +282,19 @@ static uint64_t end_piece(struct vs_pool *pool, struct vs_plan *plan,
 	return usual / 4;
 }
 
+/*
+ * A large block shares no new chunk with those that come after it, once an
+ * eighth of what there is at most is held: on a device full of blocks of 20
+ * MiB, 13 of them in a chunk, every other of which was freed, only a fifth of
+ * what was free could be had in one piece.
+ */
+static bool is_alone(const struct vs_pool *pool, const struct vs_plan *plan)
+{
+	return plan->kind == VS_HEAP_LARGE &&
+	       plan->span >= chunk_rule[VS_HEAP_LARGE].least &&
+	       pool->chunks.held >= vs_pool_most(pool) / 8;
+}
+
 /* Of several the last is what is left, and so a smaller one without more. */
 static bool add_several(struct vs_pool *pool, struct vs_plan *plan,
 			uint64_t bytes, uint64_t most)
@@ -304,6 +317,7 @@ bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 	most = largest_for(pool, plan->span, bytes, usual);
 	if (bytes > most)
 		return add_several(pool, plan, bytes, most);
+	is_exact |= is_alone(pool, plan);
 	size = bytes;
 	if (size < usual)
 		size = pool->chunk_size ? usual
