@@ -437,13 +437,12 @@ static void add_reclaimable(size_t *free_out, size_t *total_out)
 	*total_out = total;
 }
 
-VS_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
+static CUresult get_info(size_t *free_out, size_t *total_out)
 {
-	bool is_open = vs_enter(VS_API_cuMemGetInfo_v2);
 	CUresult result = vs_seen(vs_real.cuMemGetInfo_v2(free_out, total_out));
 	size_t free, total;
 
-	if (result != CUDA_SUCCESS || !is_open)
+	if (result != CUDA_SUCCESS)
 		return result;
 	if (free_out && total_out) {
 		free = *free_out;
@@ -456,5 +455,19 @@ VS_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
 		*free_out = free;
 	if (total_out)
 		*total_out = total;
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
+{
+	struct vs_pool *pool;
+	CUresult result;
+
+	if (!vs_enter(VS_API_cuMemGetInfo_v2))
+		return vs_seen(vs_real.cuMemGetInfo_v2(free_out, total_out));
+	/* what goes back meanwhile would count twice, or not at all */
+	pool = vs_pool_hold();
+	result = get_info(free_out, total_out);
+	vs_pool_let(pool);
 	return result;
 }

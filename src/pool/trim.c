@@ -33,6 +33,8 @@
 #define RELIEF_PATIENCE ((uint64_t)10000000000)
 /* Looks at what is pending here, for another process, a ms and more apart. */
 enum { GIVE_WAY_MS = 800 };
+/* How long a question may wait for the answer to be of one moment. */
+#define HOLD_PATIENCE ((uint64_t)100000000)
 /* How long the end of a context may wait for the work of other devices. */
 #define PEER_PATIENCE ((uint64_t)1000000000)
 
@@ -328,6 +330,30 @@ void vs_pool_synchronized(void)
 			    pool->release_threshold)
 			decay(pool, vs_vmm_clock(), 0);
 	}
+}
+
+struct vs_pool *vs_pool_hold(void)
+{
+	uint64_t began = vs_vmm_clock();
+	struct vs_pool *pool;
+	CUdevice device;
+
+	if (vs_real.cuCtxGetDevice(&device) != CUDA_SUCCESS ||
+	    !(pool = vs_pool_of(device)))
+		return NULL;
+	for (unsigned round = 0; pthread_mutex_trylock(&pool->grow) != 0;
+	     round++) {
+		if (vs_vmm_clock() - began > HOLD_PATIENCE)
+			return NULL;
+		vs_vmm_pause(round);
+	}
+	return pool;
+}
+
+void vs_pool_let(struct vs_pool *pool)
+{
+	if (pool)
+		pthread_mutex_unlock(&pool->grow);
 }
 
 /* Memory of the pool that is not the program's at this moment. */
