@@ -26,6 +26,7 @@ static const struct {
 enum {
 	SLACK = 44,	   /* held beyond Note [Need] in pool/grow.h; 1/1000 */
 	LEAST_SHARE = 512, /* no least above this share of the memory */
+	ALONE_SHARE = 8,   /* see is_alone() */
 	USUAL_TIMES = 5,   /* a larger request gets several chunks */
 	FAST_TIMES = 4,	   /* chunks of a program that churns are larger */
 	/* See Note [Tight]: times halved, growths for each, kept if idle */
@@ -268,6 +269,20 @@ static uint64_t size_for(struct vs_pool *pool, uint64_t bytes, uint64_t usual)
 }
 
 /*
+ * Once an eighth of what there is at most is held, large blocks share no new
+ * chunks: they get no larger ones than they need, and extend no idle range by
+ * them, or each would begin in what the one before left of its last. On a
+ * device full of blocks of 20 MiB, 13 of them in a chunk, every other of which
+ * was freed, a fifth of what was free could be had in one piece, and of blocks
+ * of 8 to 60 MiB a half. Not small ones, which would cost twice as much.
+ */
+static bool is_alone(const struct vs_pool *pool, enum vs_heap_kind kind)
+{
+	return kind == VS_HEAP_LARGE &&
+	       pool->chunks.held >= vs_pool_most(pool) / ALONE_SHARE;
+}
+
+/*
  * A block of a large chunk ends in a small one: what a smaller block leaves
  * free when it takes the place of a larger one is then for the most part a
  * chunk of its own, which can be mapped anywhere. Bytes of it; 0: none.
@@ -280,19 +295,6 @@ static uint64_t end_piece(struct vs_pool *pool, struct vs_plan *plan,
 	    is_nearly_all(pool, bytes))
 		return 0;
 	return usual / 4;
-}
-
-/*
- * A large block shares no new chunk with those that come after it, once an
- * eighth of what there is at most is held: on a device full of blocks of 20
- * MiB, 13 of them in a chunk, every other of which was freed, only a fifth of
- * what was free could be had in one piece.
- */
-static bool is_alone(const struct vs_pool *pool, const struct vs_plan *plan)
-{
-	return plan->kind == VS_HEAP_LARGE &&
-	       plan->span >= chunk_rule[VS_HEAP_LARGE].least &&
-	       pool->chunks.held >= vs_pool_most(pool) / 8;
 }
 
 /* Of several the last is what is left, and so a smaller one without more. */
@@ -317,7 +319,7 @@ bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 	most = largest_for(pool, plan->span, bytes, usual);
 	if (bytes > most)
 		return add_several(pool, plan, bytes, most);
-	is_exact |= is_alone(pool, plan);
+	is_exact |= is_alone(pool, plan->kind);
 	size = bytes;
 	if (size < usual)
 		size = pool->chunk_size ? usual
@@ -372,6 +374,8 @@ static CUresult decide(struct vs_pool *pool, struct vs_plan *plan,
 	CUresult r = CUDA_SUCCESS;
 	bool is_leftward;
 
+	if (how == VS_GROW_WITHIN && is_alone(pool, plan->kind))
+		may_extend = false;
 	if (may_extend)
 		base = vs_place_base(pool, plan, &is_leftward);
 	if (how != VS_GROW_WITHIN)
