@@ -43,36 +43,64 @@ static CUresult add(struct vs_pool *pool, struct vs_plan *plan,
 	return step->place ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* The most that is idle at an end of one used in part, within bounds; NULL. */
+/* Which chunk used in part may lend what it has idle at an end. */
+struct bounds {
+	uint64_t cap;	       /* bytes of the chunk, at most */
+	uint64_t least, below; /* idle bytes, at least, and fewer than */
+};
+
+/* The one with the most but `other`, or NULL. */
 static struct vs_chunk *find_most(struct vs_pool *pool, struct vs_plan *plan,
-				  enum vs_chunk_end end, uint64_t cap,
-				  uint64_t least, uint64_t below)
+				  enum vs_chunk_end end, struct bounds b,
+				  const struct vs_chunk *other)
 {
 	struct vs_chunk *c;
 
 	if (pool->is_contiguous)
 		return NULL;
 	for (c = vs_chunk_end_last(pool, end);
-	     c && vs_chunk_idle_at(c, end) >= least;
+	     c && vs_chunk_idle_at(c, end) >= b.least;
 	     c = vs_chunk_end_prev(c, end)) {
-		if (vs_chunk_idle_at(c, end) < below &&
-		    may_use(pool, plan, c, cap))
+		if (c != other && vs_chunk_idle_at(c, end) < b.below &&
+		    may_use(pool, plan, c, b.cap))
 			return c;
 	}
 	return NULL;
 }
 
+/*
+ * Where a block begins, or NULL. It cannot end in the same chunk: the one with
+ * the largest tail and the largest head is used where more is had in all.
+ */
+static struct vs_chunk *find_tail(struct vs_pool *pool, struct vs_plan *plan,
+				  struct bounds b)
+{
+	struct bounds any = {b.cap, 1, b.below};
+	struct vs_chunk *c = find_most(pool, plan, VS_CHUNK_TAIL, b, NULL);
+	struct vs_chunk *tail, *head;
+
+	if (!c || find_most(pool, plan, VS_CHUNK_HEAD, any, NULL) != c)
+		return c;
+	tail = find_most(pool, plan, VS_CHUNK_TAIL, b, c);
+	head = find_most(pool, plan, VS_CHUNK_HEAD, any, c);
+	return c->tail + (head ? head->head : 0) >=
+			       c->head + (tail ? tail->tail : 0)
+		       ? c
+		       : tail;
+}
+
 CUresult vs_stitch_tail(struct vs_pool *pool, struct vs_plan *plan,
 			uint64_t base_span, enum vs_grow_how how)
 {
-	uint64_t cap = cap_of(pool, plan, how), tail, least = base_span + 1;
+	uint64_t tail;
+	struct bounds b = {cap_of(pool, plan, how), base_span + 1, plan->span};
 	struct vs_chunk *c;
 
 	/* where all there is is to serve, so is the last granule */
 	if (how != VS_GROW_ALL)
-		least += WORTH_A_VIEW;
+		b.least += WORTH_A_VIEW;
 	vs_chunks_refresh(pool);
-	c = find_most(pool, plan, VS_CHUNK_TAIL, cap, least, plan->span);
+	c = find_tail(pool, plan, b);
 	if (!c)
 		return CUDA_SUCCESS;
 	tail = c->tail;
@@ -169,9 +197,8 @@ static CUresult add_new(struct vs_pool *pool, struct vs_plan *plan,
 			uint64_t cap, enum vs_grow_how how)
 {
 	uint64_t before = plan->filled, wanted = plan->left, got;
-	uint64_t least = how == VS_GROW_ALL ? 1 : WORTH_AN_END;
-	struct vs_chunk *c =
-		find_most(pool, plan, last_end(plan), cap, least, wanted);
+	struct bounds b = {cap, how == VS_GROW_ALL ? 1 : WORTH_AN_END, wanted};
+	struct vs_chunk *c = find_most(pool, plan, last_end(plan), b, NULL);
 
 	if (c)
 		wanted -= vs_chunk_idle_at(c, last_end(plan));

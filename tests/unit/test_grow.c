@@ -134,6 +134,24 @@ static void test_a_tail_is_mapped_left_of_an_idle_range(void **state)
 			 CUDA_ERROR_OUT_OF_MEMORY);
 }
 
+/* A chunk cannot be used at both: the larger end is what counts. */
+static void test_the_larger_end_of_a_chunk_is_used(void **state)
+{
+	CUdeviceptr head, tail;
+
+	(void)state;
+	fresh_driver(4 * GiB);
+	give(take(3000 * MiB));
+	head = take(2400 * MiB);
+	take(300 * MiB);
+	tail = take(300 * MiB);
+	assert_int_equal(stats()->chunks_created, 1);
+	give(head);
+	give(tail);
+	take(3200 * MiB);
+	assert_int_equal(fake.natives, 0);
+}
+
 /* Such as a network's layers over images of changing size. */
 static void test_few_large_blocks_of_changing_sizes(void **state)
 {
@@ -871,6 +889,7 @@ int main(void)
 		T(idle_chunks_of_one_region_are_used),
 		T(an_idle_range_is_extended_to_the_left),
 		T(a_tail_is_mapped_left_of_an_idle_range),
+		T(the_larger_end_of_a_chunk_is_used),
 		T(few_large_blocks_of_changing_sizes),
 		T(a_gpu_far_behind),
 		T(work_that_waits_for_the_host),
