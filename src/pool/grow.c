@@ -125,8 +125,9 @@ static unsigned unmap_spares(struct vs_pool *pool, enum vs_heap_kind kind)
 
 			next = TAILQ_NEXT(v, link);
 			pthread_mutex_lock(&pool->lock);
-			is_off = vs_heap_of(pool, v->at) == &pool->heap[kind] &&
-				 vs_view_is_spare(pool, v) &&
+			/* first: one of pool/guard is in no heap */
+			is_off = vs_view_is_spare(pool, v) &&
+				 vs_heap_of(pool, v->at) == &pool->heap[kind] &&
 				 vs_view_off(pool, v);
 			pthread_mutex_unlock(&pool->lock);
 			n += is_off && unmap(pool, v);

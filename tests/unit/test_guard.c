@@ -219,6 +219,22 @@ static void test_little_address_space_comes_round(void **state)
 	assert_int_equal(fake.held, 0);
 }
 
+/* What a heap unmaps for want of addresses is its own, no guarded block. */
+static void test_a_heap_without_addresses_leaves_them_alone(void **state)
+{
+	uint64_t live = 0;
+	CUdeviceptr p;
+
+	(void)state;
+	fake_install(4 * GiB);
+	fake.space = 8 * GiB;
+	while (live < 3 * GiB && vs_pool_alloc(2 * MiB + 1, &p) == CUDA_SUCCESS)
+		live += 2 * MiB + 1;
+	/* 512 of them are guarded, the others fill the addresses for them */
+	assert_true(stats()->reserved > 3 * GiB);
+	assert_int_equal(fake.natives, 1);
+}
+
 static void test_many_small_ones_find_their_memory(void **state)
 {
 	static CUdeviceptr p[170000];
@@ -361,6 +377,7 @@ int main(void)
 		T(memory_freed_in_a_capture_comes_round),
 		T(addresses_come_round_late),
 		T(little_address_space_comes_round),
+		T(a_heap_without_addresses_leaves_them_alone),
 		T(many_small_ones_find_their_memory),
 		T(what_fails_is_undone),
 		T(unmap_refused_is_tried_again),
