@@ -14,8 +14,15 @@ static bool is_room(const struct vs_range *beside, uint64_t span)
 	return beside && beside->state == VS_RANGE_HOLE && beside->span >= span;
 }
 
+/* The range is one of chunks of which no part is in use. */
+static bool is_of_whole(const struct vs_pool *pool, const struct vs_range *r)
+{
+	return vs_views_begin(pool, r->base) &&
+	       vs_views_end(pool, r->base + r->span);
+}
+
 struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
-			       bool *is_leftward_out)
+			       bool is_whole, bool *is_leftward_out)
 {
 	uint64_t span = plan->span;
 	struct vs_range *r;
@@ -27,7 +34,8 @@ struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
 		bool is_right = is_room(r->next, span);
 
 		if ((is_right || is_room(r->prev, span)) &&
-		    !vs_views_break(pool, r->base, r->span)) {
+		    !vs_views_break(pool, r->base, r->span) &&
+		    (!is_whole || is_of_whole(pool, r))) {
 			*is_leftward_out = !is_right;
 			return r;
 		}

@@ -270,11 +270,14 @@ static uint64_t size_for(struct vs_pool *pool, uint64_t bytes, uint64_t usual)
 
 /*
  * Once an eighth of what there is at most is held, large blocks share no new
- * chunks: they get no larger ones than they need, and extend no idle range by
- * them, or each would begin in what the one before left of its last. On a
- * device full of blocks of 20 MiB, 13 of them in a chunk, every other of which
- * was freed, a fifth of what was free could be had in one piece, and of blocks
- * of 8 to 60 MiB a half. Not small ones, which would cost twice as much.
+ * chunks: they get no larger ones than they need, and extend by them no idle
+ * range but of whole chunks, or each would begin in what the one before left of
+ * its last. On a device full of blocks of 20 MiB, 13 of them in a chunk, every
+ * other of which was freed, a fifth of what was free could be had in one piece,
+ * and of blocks of 8 to 60 MiB a half. Not small ones, which would cost twice
+ * as much. (Whole chunks are a block that was freed, and may come again a
+ * little larger: a buffer that grew by a hundredth was mapped anew each time,
+ * chunk by chunk, which took 100 times as long.)
  */
 static bool is_alone(const struct vs_pool *pool, enum vs_heap_kind kind)
 {
@@ -319,7 +322,7 @@ bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 	most = largest_for(pool, plan->span, bytes, usual);
 	if (bytes > most)
 		return add_several(pool, plan, bytes, most);
-	is_exact |= is_alone(pool, plan->kind);
+	is_exact |= is_alone(pool, plan->kind) && !plan->base;
 	size = bytes;
 	if (size < usual)
 		size = pool->chunk_size ? usual
@@ -370,14 +373,13 @@ static CUresult plan_within(struct vs_pool *pool, struct vs_plan *plan)
 static CUresult decide(struct vs_pool *pool, struct vs_plan *plan,
 		       enum vs_grow_how how, bool may_extend)
 {
+	bool is_whole = how == VS_GROW_WITHIN && is_alone(pool, plan->kind);
 	struct vs_range *base = NULL;
 	CUresult r = CUDA_SUCCESS;
 	bool is_leftward;
 
-	if (how == VS_GROW_WITHIN && is_alone(pool, plan->kind))
-		may_extend = false;
 	if (may_extend)
-		base = vs_place_base(pool, plan, &is_leftward);
+		base = vs_place_base(pool, plan, is_whole, &is_leftward);
 	if (how != VS_GROW_WITHIN)
 		r = vs_stitch_tail(pool, plan, base ? base->span : 0, how);
 	if (r == CUDA_SUCCESS && base && plan->lead == 0)

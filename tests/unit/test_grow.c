@@ -152,6 +152,30 @@ static void test_the_larger_end_of_a_chunk_is_used(void **state)
 	assert_int_equal(fake.natives, 0);
 }
 
+/*
+ * Beside much that is held, too. Mapped anew each time, chunk by chunk, it took
+ * a hundred times as long.
+ */
+static void test_a_buffer_that_grows_is_extended(void **state)
+{
+	uint64_t size = 4 * GiB;
+	CUdeviceptr p;
+	double before;
+
+	(void)state;
+	fresh_driver(80 * GiB);
+	for (int i = 0; i < 240; i++)
+		take(100 * MiB);
+	p = take(size);
+	before = fake.cost_us;
+	for (int i = 0; i < 100; i++) {
+		give(p);
+		size += 40 * MiB;
+		p = take(size);
+	}
+	assert_true(fake.cost_us - before < 100 * 100);
+}
+
 /* Such as a network's layers over images of changing size. */
 static void test_few_large_blocks_of_changing_sizes(void **state)
 {
@@ -890,6 +914,7 @@ int main(void)
 		T(an_idle_range_is_extended_to_the_left),
 		T(a_tail_is_mapped_left_of_an_idle_range),
 		T(the_larger_end_of_a_chunk_is_used),
+		T(a_buffer_that_grows_is_extended),
 		T(few_large_blocks_of_changing_sizes),
 		T(a_gpu_far_behind),
 		T(work_that_waits_for_the_host),
