@@ -111,27 +111,53 @@ static CUresult grow_there(struct vs_pool *pool, enum vs_heap_kind kind,
 	return is_done && *range_out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* Unmaps what nobody uses of a heap and can be had elsewhere, too. */
+/* Views to unmap before a plan is tried again: some 10 ms. */
+enum { SPARES_AT_ONCE = 512 };
+
+/* Unmaps those views of a chunk that are of a heap, and spare. */
+static unsigned unmap_spares_of(struct vs_pool *pool, struct vs_chunk *c,
+				const struct vs_heap *h)
+{
+	struct vs_view *v, *next;
+	unsigned n = 0;
+
+	for (v = TAILQ_FIRST(&c->views); v; v = next) {
+		bool is_off;
+
+		next = TAILQ_NEXT(v, link);
+		pthread_mutex_lock(&pool->lock);
+		/* first: one of pool/guard is in no heap */
+		is_off = vs_view_is_spare(pool, v) &&
+			 vs_heap_of(pool, v->at) == h && vs_view_off(pool, v);
+		pthread_mutex_unlock(&pool->lock);
+		n += is_off && unmap(pool, v);
+	}
+	return n;
+}
+
+/*
+ * Unmaps some of what nobody uses of a heap and can be had elsewhere, too.
+ * Those that were looked at come last the next time.
+ */
 static unsigned unmap_spares(struct vs_pool *pool, enum vs_heap_kind kind)
 {
+	struct vs_heap *h = &pool->heap[kind];
 	unsigned n = 0;
-	struct vs_chunk *c;
+	uint64_t n_shared;
 
-	TAILQ_FOREACH (c, &pool->chunks.all, of_all) {
-		struct vs_view *v, *next;
+	pthread_mutex_lock(&pool->lock);
+	n_shared = h->n_shared;
+	pthread_mutex_unlock(&pool->lock);
+	if (n_shared == 0)
+		return 0;
+	for (uint64_t i = 0; i < pool->chunks.count && n < SPARES_AT_ONCE;
+	     i++) {
+		struct vs_chunk *c = TAILQ_FIRST(&pool->chunks.all);
 
-		for (v = TAILQ_FIRST(&c->views); v; v = next) {
-			bool is_off;
-
-			next = TAILQ_NEXT(v, link);
-			pthread_mutex_lock(&pool->lock);
-			/* first: one of pool/guard is in no heap */
-			is_off = vs_view_is_spare(pool, v) &&
-				 vs_heap_of(pool, v->at) == &pool->heap[kind] &&
-				 vs_view_off(pool, v);
-			pthread_mutex_unlock(&pool->lock);
-			n += is_off && unmap(pool, v);
-		}
+		TAILQ_REMOVE(&pool->chunks.all, c, of_all);
+		TAILQ_INSERT_TAIL(&pool->chunks.all, c, of_all);
+		if (c->n_on > 1)
+			n += unmap_spares_of(pool, c, h);
 	}
 	return n;
 }
@@ -147,13 +173,11 @@ static CUresult grow(struct vs_pool *pool, enum vs_heap_kind kind,
 	CUresult r = grow_there(pool, kind, span, how, range_out);
 	unsigned n;
 
-	if (r != VS_PLACE_NO_SPACE)
-		return r;
-	n = unmap_spares(pool, kind);
-	vs_debug("no address space for %zu bytes: %u views unmapped",
-		 (size_t)span, n);
-	if (n > 0)
+	while (r == VS_PLACE_NO_SPACE && (n = unmap_spares(pool, kind)) > 0) {
+		vs_debug("no address space for %zu bytes: %u views unmapped",
+			 (size_t)span, n);
 		r = grow_there(pool, kind, span, how, range_out);
+	}
 	if (r != VS_PLACE_NO_SPACE)
 		return r;
 	vs_info("no address space left for %zu bytes", (size_t)span);

@@ -74,6 +74,7 @@ struct vs_heap {
 	CUdeviceptr base, end; /* constant */
 	struct vs_range *first, *last;
 	struct vs_size_tree holes;
+	uint64_t n_shared; /* views on here, of chunks with another on */
 	uint64_t filled[(VS_RANGE_BINS + 63) / 64]; /* a bit for each bin */
 	uint64_t words; /* a bit for each word of `filled` that is not 0 */
 	struct vs_size_tree idle[VS_RANGE_BINS];

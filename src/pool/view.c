@@ -230,6 +230,18 @@ static void copy_ranges(struct vs_pool *pool, struct vs_view *v,
 	}
 }
 
+/* A view was put on (by 1), or off (by -1). */
+static void count_shared(struct vs_pool *pool, const struct vs_view *v, int by)
+{
+	unsigned n_before = v->chunk->n_on - (by > 0);
+
+	if (n_before == 0)
+		return;
+	vs_heap_of(pool, v->at)->n_shared += (uint64_t)by;
+	if (n_before == 1)
+		vs_heap_of(pool, other_on(v)->at)->n_shared += (uint64_t)by;
+}
+
 bool vs_view_on(struct vs_pool *pool, struct vs_view *v)
 {
 	struct vs_view *like = other_on(v);
@@ -240,6 +252,7 @@ bool vs_view_on(struct vs_pool *pool, struct vs_view *v)
 		return false;
 	v->is_on = v->has_access = true;
 	v->chunk->n_on++;
+	count_shared(pool, v, 1);
 	if (like)
 		copy_ranges(pool, v, r, like);
 	else
@@ -268,6 +281,7 @@ bool vs_view_off(struct vs_pool *pool, struct vs_view *v)
 		first = vs_heap_join(pool, h, first);
 	v->is_on = false;
 	v->chunk->n_on--;
+	count_shared(pool, v, -1);
 	vs_chunk_sort(pool, v->chunk);
 	return true;
 }
