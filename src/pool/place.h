@@ -11,8 +11,11 @@
 
 /* The hole beside the base is too small for what was found. */
 #define VS_PLACE_NO_ROOM CUDA_ERROR_ILLEGAL_ADDRESS
-/* No hole of the heap is large enough. */
-#define VS_PLACE_NO_SPACE CUDA_ERROR_INVALID_ADDRESS_SPACE
+/*
+ * No hole of the heap is large enough. No CUresult has this value: a kernel's
+ * fault, which any driver call may tell, is not to be taken for it.
+ */
+#define VS_PLACE_NO_SPACE ((CUresult)-2)
 
 /*
  * The largest idle range below the request that a hole lies beside, or NULL;

@@ -3,6 +3,7 @@
  * By what the pool grows, on the counting driver (fake.h): chunks of which
  * sizes, and idle ones before new ones.
  */
+#include "driver/real.h"
 #include "fake_test.h"
 #include "pool/plan.h"
 #include "pool/slab.h"
@@ -567,6 +568,29 @@ static void test_life_with_little_address_space(void **state)
 	assert_in_range(n_failed, 0, 4 * EDGE / 200);
 }
 
+static CUresult map_after_fault(CUdeviceptr at, size_t size, size_t offset,
+				CUmemGenericAllocationHandle handle,
+				unsigned long long flags)
+{
+	(void)at, (void)size, (void)offset, (void)handle, (void)flags;
+	return CUDA_ERROR_INVALID_ADDRESS_SPACE;
+}
+
+/* A kernel's fault, which any call may tell, is no want of addresses. */
+static void test_a_fault_is_the_drivers_to_word(void **state)
+{
+	struct vs_real real;
+	CUdeviceptr p;
+
+	(void)state;
+	vs_knobs.memory_limit.value = 4 * GiB;
+	take(4 * MiB);
+	real = vs_real;
+	real.cuMemMap = map_after_fault;
+	vs_real_set(&real);
+	assert_int_equal(vs_pool_alloc(400 * MiB, &p), VS_PASS);
+}
+
 /*
  * Nor does one allocation pay for all: with chunks of 2 MiB one unmapped up to
  * 9,000 views, for a quarter of a second.
@@ -965,6 +989,7 @@ int main(void)
 		T(life_at_the_edge_of_the_device),
 		T(life_with_little_address_space),
 		T(addresses_come_back_little_by_little),
+		T(a_fault_is_the_drivers_to_word),
 		T(a_first_huge_block_is_of_two_chunks),
 		T(not_with_knobs_that_forbid_it),
 		T(a_huge_block_is_used_again),
