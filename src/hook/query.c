@@ -437,6 +437,8 @@ static void add_reclaimable(size_t *free_out, size_t *total_out)
 	*total_out = total;
 }
 
+enum { INFO_TRIES = 8 };
+
 static CUresult get_info(size_t *free_out, size_t *total_out)
 {
 	CUresult result = vs_seen(vs_real.cuMemGetInfo_v2(free_out, total_out));
@@ -460,14 +462,17 @@ static CUresult get_info(size_t *free_out, size_t *total_out)
 
 VS_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
 {
-	struct vs_pool *pool;
-	CUresult result;
+	CUresult result = CUDA_SUCCESS;
+	uint64_t before;
 
 	if (!vs_enter(VS_API_cuMemGetInfo_v2))
 		return vs_seen(vs_real.cuMemGetInfo_v2(free_out, total_out));
 	/* what goes back meanwhile would count twice, or not at all */
-	pool = vs_pool_hold();
-	result = get_info(free_out, total_out);
-	vs_pool_let(pool);
+	for (int i = 0; i < INFO_TRIES && result == CUDA_SUCCESS; i++) {
+		before = vs_pool_moves();
+		result = get_info(free_out, total_out);
+		if (vs_pool_moves() == before)
+			break;
+	}
 	return result;
 }

@@ -30,8 +30,6 @@
 
 #include "base/stat.h"
 
-struct vs_pool;
-
 /* "Not for the pool: call the real driver." No CUresult has this value. */
 #define VS_PASS ((CUresult)-1)
 
@@ -93,13 +91,13 @@ void vs_pool_faulted(CUresult result);
 uint64_t vs_pool_reclaimable(uint64_t *limit_out, uint64_t *held_out);
 
 /*
- * From one to the other nothing is on its way between the driver and the pool
- * of the current context's device, so that what both of them have is told as of
- * one moment. NULL, which may be let go: there is no pool, or it was busy for
- * long; the caller may come from a callback that the driver made from under it.
+ * A number that grows with each chunk that goes between the driver and the pool
+ * of the current context's device: what both of them say is of one moment if it
+ * is the same before and after. Waits while one is on its way, but not for long
+ * (the caller may come from a callback that the driver made from under the
+ * pool): then, and without a pool, 0.
  */
-struct vs_pool *vs_pool_hold(void);
-void vs_pool_let(struct vs_pool *pool);
+uint64_t vs_pool_moves(void);
 
 /*
  * Gives idle memory of every device back so that another allocating call can

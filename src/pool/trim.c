@@ -34,7 +34,7 @@
 /* Looks at what is pending here, for another process, a ms and more apart. */
 enum { GIVE_WAY_MS = 800 };
 /* How long a question may wait for the answer to be of one moment. */
-#define HOLD_PATIENCE ((uint64_t)100000000)
+#define MOVE_PATIENCE ((uint64_t)100000000)
 /* How long the end of a context may wait for the work of other devices. */
 #define PEER_PATIENCE ((uint64_t)1000000000)
 
@@ -332,7 +332,11 @@ void vs_pool_synchronized(void)
 	}
 }
 
-struct vs_pool *vs_pool_hold(void)
+/*
+ * Not by holding the grow lock over the question: a program that asks in a loop
+ * would keep it from those who grow.
+ */
+uint64_t vs_pool_moves(void)
 {
 	uint64_t began = vs_vmm_clock();
 	struct vs_pool *pool;
@@ -340,20 +344,16 @@ struct vs_pool *vs_pool_hold(void)
 
 	if (vs_real.cuCtxGetDevice(&device) != CUDA_SUCCESS ||
 	    !(pool = vs_pool_of(device)))
-		return NULL;
+		return 0;
 	for (unsigned round = 0; pthread_mutex_trylock(&pool->grow) != 0;
 	     round++) {
-		if (vs_vmm_clock() - began > HOLD_PATIENCE)
-			return NULL;
+		if (vs_vmm_clock() - began > MOVE_PATIENCE)
+			return 0;
 		vs_vmm_pause(round);
 	}
-	return pool;
-}
-
-void vs_pool_let(struct vs_pool *pool)
-{
-	if (pool)
-		pthread_mutex_unlock(&pool->grow);
+	pthread_mutex_unlock(&pool->grow);
+	return 1 + vs_stat_get(&pool->stats, chunks_created) +
+	       vs_stat_get(&pool->stats, chunks_released);
 }
 
 /* Memory of the pool that is not the program's at this moment. */
