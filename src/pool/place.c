@@ -4,7 +4,8 @@
 enum { BASES_TRIED = 256 }; /* idle ranges looked at to extend */
 /*
  * Regions lie apart by twice their size, within these limits: near enough for
- * several to share a page table, which is for 512 MiB.
+ * several to share a page table, which is for 512 MiB. The least is not for
+ * those that are alone: there may be ten thousand of 8 MiB.
  */
 #define LEAST_GAP ((uint64_t)256 << 20)
 #define MOST_GAP ((uint64_t)4 << 30)
@@ -14,15 +15,20 @@ static bool is_room(const struct vs_range *beside, uint64_t span)
 	return beside && beside->state == VS_RANGE_HOLE && beside->span >= span;
 }
 
-/* The range is one of chunks of which no part is in use. */
-static bool is_of_whole(const struct vs_pool *pool, const struct vs_range *r)
+/*
+ * The range is of whole chunks, or nearly all of the request: a block that was
+ * freed, not what another has left of its last chunk.
+ */
+static bool is_a_block(const struct vs_pool *pool, const struct vs_range *r,
+		       uint64_t span)
 {
-	return vs_views_begin(pool, r->base) &&
-	       vs_views_end(pool, r->base + r->span);
+	return r->span >= span / 8 * 7 ||
+	       (vs_views_begin(pool, r->base) &&
+		vs_views_end(pool, r->base + r->span));
 }
 
 struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
-			       bool is_whole, bool *is_leftward_out)
+			       bool *is_leftward_out)
 {
 	uint64_t span = plan->span;
 	struct vs_range *r;
@@ -35,7 +41,7 @@ struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
 
 		if ((is_right || is_room(r->prev, span)) &&
 		    !vs_views_break(pool, r->base, r->span) &&
-		    (!is_whole || is_of_whole(pool, r))) {
+		    (!plan->is_alone || is_a_block(pool, r, span))) {
 			*is_leftward_out = !is_right;
 			return r;
 		}
@@ -77,7 +83,7 @@ static CUresult fresh_place(struct vs_pool *pool, struct vs_plan *plan,
 	struct vs_range *hole = NULL;
 	CUdeviceptr at;
 
-	if (gap < LEAST_GAP)
+	if (gap < LEAST_GAP && !plan->is_alone)
 		gap = LEAST_GAP;
 	if (gap > MOST_GAP)
 		gap = MOST_GAP;

@@ -19,11 +19,11 @@
 
 /*
  * The largest idle range below the request that a hole lies beside, or NULL;
- * *is_leftward_out: the hole is left of it, and not right. `is_whole`: of those
- * that use no chunk in part.
+ * *is_leftward_out: the hole is left of it, and not right. Only what was a
+ * block, if the plan is_alone.
  */
 struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
-			       bool is_whole, bool *is_leftward_out);
+			       bool *is_leftward_out);
 /* The plan extends `base`, which is busy from now on. */
 CUresult vs_place_extend(struct vs_pool *pool, struct vs_plan *plan,
 			 struct vs_range *base, bool is_leftward);

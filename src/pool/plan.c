@@ -26,7 +26,7 @@ static const struct {
 enum {
 	SLACK = 44,	   /* held beyond Note [Need] in pool/grow.h; 1/1000 */
 	LEAST_SHARE = 512, /* no least above this share of the memory */
-	ALONE_SHARE = 8,   /* see is_alone() */
+	ALONE_SHARE = 4,   /* see is_alone() */
 	USUAL_TIMES = 5,   /* a larger request gets several chunks */
 	FAST_TIMES = 4,	   /* chunks of a program that churns are larger */
 	/* See Note [Tight]: times halved, growths for each, kept if idle */
@@ -269,19 +269,20 @@ static uint64_t size_for(struct vs_pool *pool, uint64_t bytes, uint64_t usual)
 }
 
 /*
- * Once an eighth of what there is at most is held, large blocks share no new
+ * Once a quarter of what there is at most is held, large blocks share no new
  * chunks: they get no larger ones than they need, and extend by them no idle
- * range but of whole chunks, or each would begin in what the one before left of
- * its last. On a device full of blocks of 20 MiB, 13 of them in a chunk, every
- * other of which was freed, a fifth of what was free could be had in one piece,
- * and of blocks of 8 to 60 MiB a half. Not small ones, which would cost twice
- * as much. (Whole chunks are a block that was freed, and may come again a
- * little larger: a buffer that grew by a hundredth was mapped anew each time,
- * chunk by chunk, which took 100 times as long.)
+ * range but what was a block itself, or each would begin in what the one before
+ * left of its last. On a device full of blocks of 20 MiB, 13 of them in a
+ * chunk, every other of which was freed, a fifth of what was free could be had
+ * in one piece, and of blocks of 8 to 60 MiB a half. Not small ones, which
+ * would cost twice as much. (A block that was freed may come again a little
+ * larger: a buffer that grew by a hundredth was mapped anew each time, chunk by
+ * chunk, which took 100 times as long.)
  */
 static bool is_alone(const struct vs_pool *pool, enum vs_heap_kind kind)
 {
-	return kind == VS_HEAP_LARGE &&
+	return kind == VS_HEAP_LARGE && !pool->is_contiguous &&
+	       !pool->chunk_size &&
 	       pool->chunks.held >= vs_pool_most(pool) / ALONE_SHARE;
 }
 
@@ -373,13 +374,13 @@ static CUresult plan_within(struct vs_pool *pool, struct vs_plan *plan)
 static CUresult decide(struct vs_pool *pool, struct vs_plan *plan,
 		       enum vs_grow_how how, bool may_extend)
 {
-	bool is_whole = how == VS_GROW_WITHIN && is_alone(pool, plan->kind);
 	struct vs_range *base = NULL;
 	CUresult r = CUDA_SUCCESS;
 	bool is_leftward;
 
+	plan->is_alone = how == VS_GROW_WITHIN && is_alone(pool, plan->kind);
 	if (may_extend)
-		base = vs_place_base(pool, plan, is_whole, &is_leftward);
+		base = vs_place_base(pool, plan, &is_leftward);
 	if (how != VS_GROW_WITHIN)
 		r = vs_stitch_tail(pool, plan, base ? base->span : 0, how);
 	if (r == CUDA_SUCCESS && base && plan->lead == 0)
