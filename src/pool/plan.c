@@ -26,7 +26,7 @@ static const struct {
 enum {
 	SLACK = 44,	   /* held beyond Note [Need] in pool/grow.h; 1/1000 */
 	LEAST_SHARE = 512, /* no least above this share of the memory */
-	ALONE_SHARE = 4,   /* see is_alone() */
+	ALONE_SHARE = 6,   /* see is_alone() */
 	USUAL_TIMES = 5,   /* a larger request gets several chunks */
 	FAST_TIMES = 4,	   /* chunks of a program that churns are larger */
 	/* See Note [Tight]: times halved, growths for each, kept if idle */
@@ -269,7 +269,7 @@ static uint64_t size_for(struct vs_pool *pool, uint64_t bytes, uint64_t usual)
 }
 
 /*
- * Once a quarter of what there is at most is held, large blocks share no new
+ * Once a sixth of what there is at most is held, large blocks share no new
  * chunks: they get no larger ones than they need, and extend by them no idle
  * range but what was a block itself, or each would begin in what the one before
  * left of its last. On a device full of blocks of 20 MiB, 13 of them in a

@@ -553,7 +553,7 @@ static void test_life_at_the_edge_of_the_device(void **state)
 
 /*
  * The same where the process may not map much. Views that nobody needed kept
- * their addresses: 1,177 to 1,302 of each failed, and 13 to 25 do.
+ * their addresses: 1,177 to 1,302 of each failed, and 6 to 24 do.
  */
 static void test_life_with_little_address_space(void **state)
 {
