@@ -121,16 +121,24 @@ static uint64_t relieve_pool(struct vs_pool *pool, bool is_due)
 	return released;
 }
 
+/* The pool of the current context's device, or NULL. */
+static struct vs_pool *current_pool(void)
+{
+	CUdevice device;
+
+	return vs_real.cuCtxGetDevice(&device) == CUDA_SUCCESS
+		       ? vs_pool_of(device)
+		       : NULL;
+}
+
 uint64_t vs_pool_relieve(bool is_due)
 {
 	uint64_t released = 0;
 	struct vs_pool *pool;
-	CUdevice device;
 
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
 		released += relieve_pool(pool, is_due);
-	if (released == 0 && vs_real.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
-	    (pool = vs_pool_of(device)))
+	if (released == 0 && (pool = current_pool()))
 		released = vs_others_ask(pool, 0);
 	return released;
 }
@@ -338,12 +346,10 @@ void vs_pool_synchronized(void)
  */
 uint64_t vs_pool_moves(void)
 {
+	struct vs_pool *pool = current_pool();
 	uint64_t began = vs_vmm_clock();
-	struct vs_pool *pool;
-	CUdevice device;
 
-	if (vs_real.cuCtxGetDevice(&device) != CUDA_SUCCESS ||
-	    !(pool = vs_pool_of(device)))
+	if (!pool)
 		return 0;
 	for (unsigned round = 0; pthread_mutex_trylock(&pool->grow) != 0;
 	     round++) {
@@ -360,13 +366,9 @@ uint64_t vs_pool_moves(void)
 uint64_t vs_pool_reclaimable(uint64_t *limit_out, uint64_t *held_out)
 {
 	uint64_t asked, given, blocks, held;
-	struct vs_pool *pool;
-	CUdevice device;
+	struct vs_pool *pool = current_pool();
 
 	*limit_out = *held_out = 0;
-	if (vs_real.cuCtxGetDevice(&device) != CUDA_SUCCESS)
-		return 0;
-	pool = vs_pool_of(device);
 	if (!pool)
 		return 0;
 	pthread_mutex_lock(&pool->lock);
