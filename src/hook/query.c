@@ -462,17 +462,18 @@ static CUresult get_info(size_t *free_out, size_t *total_out)
 
 VS_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
 {
-	CUresult result = CUDA_SUCCESS;
-	uint64_t before;
+	uint64_t before, after;
+	CUresult result;
+	int n = 0;
 
 	if (!vs_enter(VS_API_cuMemGetInfo_v2))
 		return vs_seen(vs_real.cuMemGetInfo_v2(free_out, total_out));
 	/* what goes back meanwhile would count twice, or not at all */
-	for (int i = 0; i < INFO_TRIES && result == CUDA_SUCCESS; i++) {
-		before = vs_pool_moves();
+	after = vs_pool_moves();
+	do {
+		before = after;
 		result = get_info(free_out, total_out);
-		if (vs_pool_moves() == before)
-			break;
-	}
+		after = vs_pool_moves();
+	} while (result == CUDA_SUCCESS && after != before && ++n < INFO_TRIES);
 	return result;
 }
