@@ -143,12 +143,9 @@ static unsigned unmap_spares(struct vs_pool *pool, enum vs_heap_kind kind)
 {
 	struct vs_heap *h = &pool->heap[kind];
 	unsigned n = 0;
-	uint64_t n_shared;
 
-	pthread_mutex_lock(&pool->lock);
-	n_shared = h->n_shared;
-	pthread_mutex_unlock(&pool->lock);
-	if (n_shared == 0)
+	/* views are put on and off only under the grow lock, which is ours */
+	if (h->n_shared == 0)
 		return 0;
 	for (uint64_t i = 0; i < pool->chunks.count && n < SPARES_AT_ONCE;
 	     i++) {

@@ -81,7 +81,6 @@ static CUresult fresh_place(struct vs_pool *pool, struct vs_plan *plan,
 	struct vs_heap *h = plan->heap;
 	uint64_t gap = 2 * plan->filled, unit = VS_GRANULE;
 	struct vs_range *hole = NULL;
-	CUdeviceptr at;
 
 	if (gap < LEAST_GAP && !plan->is_alone)
 		gap = LEAST_GAP;
@@ -89,20 +88,19 @@ static CUresult fresh_place(struct vs_pool *pool, struct vs_plan *plan,
 		gap = MOST_GAP;
 	if (plan->filled >= VS_STRETCH)
 		unit = VS_STRETCH;
-	for (; gap >= VS_GRANULE; gap /= 4) {
-		hole = vs_heap_hole(h, plan->filled + 2 * gap + unit);
-		if (hole)
-			break;
-	}
-	if (hole) {
-		at = begin_in(pool, h, hole, gap, unit);
-	} else {
+	while (gap >= VS_GRANULE &&
+	       !(hole = vs_heap_hole(h, plan->filled + 2 * gap + unit)))
+		gap /= 4;
+	if (!hole) {
+		gap = 0;
+		unit = VS_GRANULE;
 		hole = vs_heap_hole(h, plan->filled);
-		if (!hole)
-			return VS_PLACE_NO_SPACE;
-		at = hole->base;
 	}
-	*place_out = vs_heap_claim(pool, h, hole, at, plan->filled);
+	if (!hole)
+		return VS_PLACE_NO_SPACE;
+	*place_out =
+		vs_heap_claim(pool, h, hole, begin_in(pool, h, hole, gap, unit),
+			      plan->filled);
 	return *place_out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

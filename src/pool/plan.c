@@ -323,7 +323,6 @@ bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 	most = largest_for(pool, plan->span, bytes, usual);
 	if (bytes > most)
 		return add_several(pool, plan, bytes, most);
-	is_exact |= is_alone(pool, plan->kind) && !plan->base;
 	size = bytes;
 	if (size < usual)
 		size = pool->chunk_size ? usual
@@ -365,7 +364,8 @@ static CUresult plan_within(struct vs_pool *pool, struct vs_plan *plan)
 		return CUDA_SUCCESS;
 	if (round_up(plan->left - plan->filled, VS_GRANULE) > allowance(pool))
 		return CUDA_ERROR_NOT_FOUND;
-	return vs_plan_new(pool, plan, plan->left - plan->filled, false)
+	return vs_plan_new(pool, plan, plan->left - plan->filled,
+			   plan->is_alone && !plan->base)
 		       ? CUDA_SUCCESS
 		       : CUDA_ERROR_OUT_OF_MEMORY;
 }
