@@ -5,8 +5,6 @@
  * touch them is done. It is not handed out again while there is other memory,
  * and little of it is dead.
  */
-#include <time.h>
-
 #include "fake_test.h"
 #include "pool/fence.h"
 #include "pool/slab.h"
@@ -448,36 +446,6 @@ static void test_only_a_share_is_dead_in_slabs(void **state)
 	assert_true(fake.held_high < 100 * MANY / 8 * size + 128 * MiB);
 }
 
-/* Thread time of so many steps that keep little and pin much, in ns. */
-static uint64_t time_of(int n)
-{
-	struct timespec began, ended;
-
-	fresh_driver((uint64_t)1 << 40);
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
-	for (int i = 0; i < n; i++) {
-		CUdeviceptr p = take(64 * KiB);
-
-		vs_pool_pin(p);
-		take(4096);
-		give(p);
-		fake.now += MS;
-	}
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ended);
-	return (uint64_t)(ended.tv_sec - began.tv_sec) * 1000000000 +
-	       (uint64_t)ended.tv_nsec - (uint64_t)began.tv_nsec;
-}
-
-static void test_takes_no_longer_the_more_is_dead(void **state)
-{
-	uint64_t few, many;
-
-	(void)state;
-	few = time_of(4000);
-	many = time_of(64000);
-	assert_true(many < 64 * few);
-}
-
 static unsigned batches(void)
 {
 	unsigned n = 0;
@@ -538,7 +506,6 @@ int main(void)
 		T(small_is_used_before_out_of_memory),
 		T(only_a_share_is_dead),
 		T(only_a_share_is_dead_in_slabs),
-		T(takes_no_longer_the_more_is_dead),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -178,6 +178,28 @@ static void test_much_that_is_dead(void **state)
 	check(retire, SLOWER);
 }
 
+/* 2 n steps, each of which keeps little and pins much. */
+static double pin_and_keep(int n)
+{
+	double began = seconds();
+
+	for (int i = 0; i < 2 * n; i++) {
+		CUdeviceptr p = take(64 * KiB);
+
+		vs_pool_pin(p);
+		take(4096);
+		give(p);
+		fake.now += 1000000;
+	}
+	return seconds() - began;
+}
+
+static void test_a_step_beside_much_that_is_dead(void **state)
+{
+	(void)state;
+	check(pin_and_keep, 4 * TIMES);
+}
+
 /* n chunks in which all is dead. */
 static double retire_all(int n)
 {
@@ -237,6 +259,8 @@ int main(void)
 		cmocka_unit_test_setup(test_one_block_of_many_chunks, fresh),
 		cmocka_unit_test_setup(test_a_trim_of_many_chunks, fresh),
 		cmocka_unit_test_setup(test_much_that_is_dead, fresh),
+		cmocka_unit_test_setup(test_a_step_beside_much_that_is_dead,
+				       fresh),
 		cmocka_unit_test_setup(test_many_dead_chunks_go_at_once, fresh),
 		cmocka_unit_test_setup(test_a_peer_comes_to_many_chunks, fresh),
 	};
