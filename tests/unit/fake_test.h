@@ -19,6 +19,18 @@
 #include "fake.h"
 #include "pool/pool.h"
 
+#define KiB ((size_t)1 << 10)
+#define MiB ((size_t)1 << 20)
+#define GiB ((uint64_t)1 << 30)
+#define MS ((uint64_t)1000000) /* in nanoseconds, as fake.now */
+
+/* 31 bits. */
+static inline unsigned next_random(uint64_t *seed)
+{
+	*seed = *seed * 6364136223846793005 + 1442695040888963407;
+	return (unsigned)(*seed >> 33);
+}
+
 /* A new driver with so many bytes, no pool yet, knobs at their defaults. */
 static inline void fresh_driver(uint64_t memory)
 {

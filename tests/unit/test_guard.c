@@ -11,11 +11,6 @@
 #include "pool/fence.h"
 #include "pool/share.h"
 
-#define KiB ((size_t)1 << 10)
-#define MiB ((size_t)1 << 20)
-#define GiB ((uint64_t)1 << 30)
-#define MS ((uint64_t)1000000)
-
 static int fresh(void **state)
 {
 	(void)state;

@@ -31,10 +31,6 @@
 #include "pool/pool.h"
 #include "pool/state.h"
 
-#define KiB ((uint64_t)1 << 10)
-#define MiB ((uint64_t)1 << 20)
-#define GiB ((uint64_t)1 << 30)
-#define MS ((uint64_t)1000000)
 #define UNIT 512
 
 enum {

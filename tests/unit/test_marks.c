@@ -11,9 +11,6 @@
 #include "pool/mark.h"
 #include "pool/state.h"
 
-#define KiB ((size_t)1 << 10)
-#define MiB ((size_t)1 << 20)
-#define MS ((uint64_t)1000000)
 #define OTHER ((CUcontext)0x2000)
 
 enum { N_SMALL = 900, ROUNDS = 20000, IN_FLIGHT = 16 };

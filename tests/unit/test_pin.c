@@ -9,10 +9,6 @@
 #include "pool/fence.h"
 #include "pool/slab.h"
 
-#define KiB ((size_t)1 << 10)
-#define MiB ((size_t)1 << 20)
-#define MS ((uint64_t)1000000)
-
 enum { MANY = 64 };
 
 static int fresh(void **state)

@@ -7,10 +7,6 @@
 #include "fake_test.h"
 #include "pool/slab.h"
 
-#define KiB ((size_t)1 << 10)
-#define MiB ((size_t)1 << 20)
-#define MS ((uint64_t)1000000)
-
 /* A new driver and a pool that was never used. */
 static int fresh(void **state)
 {

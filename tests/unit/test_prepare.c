@@ -9,9 +9,6 @@
 
 #include "fake_test.h"
 
-#define MiB ((size_t)1 << 20)
-#define GiB ((size_t)1 << 30)
-
 static int fresh(void **state)
 {
 	(void)state;

@@ -11,9 +11,6 @@
 #include "pool/slab.h"
 #include "pool/state.h"
 
-#define KiB ((size_t)1 << 10)
-#define MiB ((size_t)1 << 20)
-
 #define OTHER_CTX ((CUcontext)0x2000)
 
 enum { TRIES = 3, MOST_TRIES = 40 };

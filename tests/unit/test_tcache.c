@@ -12,8 +12,6 @@
 #include "pool/state.h"
 #include "pool/tcache.h"
 
-#define MiB ((size_t)1 << 20)
-
 enum { N = 8, PAIRS = 10000, WORK_NS = 10000 };
 
 static int fresh(void **state)

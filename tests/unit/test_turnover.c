@@ -11,8 +11,6 @@
 #include "fake_test.h"
 #include "pool/state.h"
 
-#define MiB ((size_t)1 << 20)
-
 enum { LIVE = 64, WARM = 4000, ROUNDS = 20000 };
 
 /* Of the first half, if it has one of its own. */

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How long memory that a late GPU still uses is waited for, and what a program
+ * is taken to need, on the counting driver (fake.h).
+ */
+#include "fake_test.h"
+#include "pool/state.h"
+
+static int fresh(void **state)
+{
+	(void)state;
+	fresh_driver(139 * GiB);
+	return 0;
+}
+
+/* Blocks in turn behind a late GPU, up to a time; the most that was live. */
+static uint64_t go_on_until(uint64_t end)
+{
+	CUdeviceptr p[8] = {0};
+	uint64_t seed = 7, sizes[8] = {0}, live = 0, most = 0, tick = fake.now;
+
+	for (unsigned i = 0; fake.now < end; i = (i + 1) % 8) {
+		if (p[i])
+			give(p[i]);
+		live -= sizes[i];
+		sizes[i] = (50 + next_random(&seed) % 100) * MiB;
+		live += sizes[i];
+		most = live > most ? live : most;
+		p[i] = take(sizes[i]);
+		fake.now += 4 * MS;
+		if (fake.now - tick < 500 * MS)
+			continue;
+		vs_pool_tick();
+		tick = fake.now;
+	}
+	for (unsigned i = 0; i < 8; i++)
+		give(p[i]);
+	return most;
+}
+
+/* Note [Late] in pool/ladder.c: longer than the pool has patience at first. */
+static void go_on_behind(uint64_t lag_ns)
+{
+	CUdeviceptr p[64] = {0};
+	uint64_t seed = 7, high;
+
+	fake.lag_ns = lag_ns;
+	for (int i = 0; i < 4000; i++) {
+		if (p[i % 64])
+			give(p[i % 64]);
+		p[i % 64] = take((20 + next_random(&seed) % 40) * MiB);
+		fake.now += MS / 10;
+	}
+	high = vs_stat_get(stats(), live_high);
+	assert_in_range(fake.held_high, high, high + high / 8);
+}
+
+static void test_a_gpu_far_behind(void **state)
+{
+	static const uint64_t lag_ms[] = {110, 150, 250, 700};
+
+	for (int i = 0; i < 4; i++) {
+		fresh(state);
+		go_on_behind(lag_ms[i] * MS);
+	}
+}
+
+/*
+ * A block is freed behind work that takes so long, and one as large is wanted,
+ * beyond need; how long that took. Then all of it is given back.
+ */
+static uint64_t wait_behind(size_t size, uint64_t lag_ns)
+{
+	CUdeviceptr p = take(size);
+	uint64_t took;
+
+	fake.lag_ns = lag_ns;
+	give(p);
+	took = fake.now;
+	p = take(size);
+	took = fake.now - took;
+	fake.now += 2 * lag_ns;
+	fake.lag_ns = 0;
+	give(p);
+	vs_pool_trim();
+	return took;
+}
+
+/* There a wait is no good, however long, and is soon a short one. */
+static void test_work_that_waits_for_the_host(void **state)
+{
+	uint64_t took = 0;
+
+	(void)state;
+	for (int i = 0; i < 8; i++) {
+		took = wait_behind(1000 * MiB, 5000 * MS);
+		if (i == 0)
+			assert_in_range(took, 1000 * MS, 2000 * MS);
+		assert_int_equal(fake.held, 0);
+	}
+	assert_in_range(took, 50 * MS, 150 * MS);
+}
+
+/* Short ones that were vain say no more of long ones than those that ended. */
+static void test_short_waits_in_vain_do_not_shorten_long_ones(void **state)
+{
+	CUdeviceptr most = take(910 * MiB);
+
+	(void)state;
+	for (int i = 0; i < 8; i++)
+		wait_behind(90 * MiB, 150 * MS);
+	fake.lag_ns = 150 * MS;
+	give(most);
+	take(910 * MiB);
+	assert_true(fake.held <= 1100 * MiB);
+}
+
+/*
+ * Nor do waits that end in time, of which each program has some, make those for
+ * work that waits for the host long again.
+ */
+static void test_short_waits_prove_nothing_of_long_ones(void **state)
+{
+	uint64_t took = 0;
+
+	(void)state;
+	for (int i = 0; i < 20; i++) {
+		fake.lag_ns = 20 * MS;
+		give(take(1000 * MiB));
+		took += wait_behind(1000 * MiB, 20000 * MS);
+		if (i == 9)
+			took = 0;
+	}
+	assert_in_range(took / 10, 50 * MS, 250 * MS);
+}
+
+/* 250 ms late, as it was before, after work that waited for the host. */
+static void test_as_late_as_before(void **state)
+{
+	struct vs_fence *fence;
+	CUdeviceptr p, most;
+
+	(void)state;
+	for (int i = 0; i < 8; i++)
+		wait_behind(1000 * MiB, 20000 * MS);
+	fence = &vs_pool_by_index(0)->fence;
+	most = take(900 * MiB);
+	p = take(100 * MiB);
+	fake.lag_ns = 250 * MS;
+	give(p);
+	vs_fence_record(fence);
+	fake.now += 240 * MS;
+	assert_false(vs_fence_poll(fence));
+	fake.now += 9000 * MS; /* it had other things to do */
+	assert_true(vs_fence_poll(fence));
+	assert_int_equal(vs_fence_calm_lag(fence), 240 * MS);
+	give(take(100 * MiB));
+	/* as far past need as is worth twice the shortest wait */
+	give(most);
+	most = take(900 * MiB);
+	assert_true(fake.held <= 1100 * MiB);
+}
+
+/* It was behind for once, but then it is the host that is waited for. */
+static void test_a_long_kernel_is_not_remembered_for_ever(void **state)
+{
+	static const uint64_t lag_ms[] = {900, 3000};
+	uint64_t took = 0;
+
+	for (int i = 0; i < 2; i++) {
+		CUdeviceptr p;
+
+		fresh(state);
+		p = take(100 * MiB);
+		fake.lag_ns = lag_ms[i] * MS;
+		give(p);
+		for (int k = 0; k < 32; k++) {
+			vs_pool_tick();
+			fake.now += 125 * MS;
+		}
+		for (int k = 0; k < 12; k++) {
+			took = wait_behind(1000 * MiB, 20000 * MS);
+			if (k == 0)
+				assert_in_range(took, 1000 * MS, 2000 * MS);
+		}
+		assert_in_range(took, 50 * MS, 150 * MS);
+	}
+}
+
+/* What was live at the begin of a long life is not held for ever. */
+static void test_an_old_peak_is_no_need(void **state)
+{
+	CUdeviceptr p[160];
+	uint64_t most;
+
+	(void)state;
+	for (int i = 0; i < 160; i++)
+		p[i] = take(128 * MiB);
+	for (int i = 0; i < 160; i++)
+		give(p[i]);
+	fake.lag_ns = 20 * MS;
+	go_on_until(200000 * MS);
+	fake.held_high = fake.held;
+	most = go_on_until(230000 * MS);
+	assert_in_range(fake.held_high, most, most + most / 3);
+	assert_in_range(vs_stat_get(stats(), live_high), 20 * GiB, 20 * GiB);
+}
+
+/* One that no tick meets, and that is served by what is there, is a need. */
+static void test_a_short_peak_is_a_need(void **state)
+{
+	CUdeviceptr p[40];
+	unsigned long releases = 0;
+
+	(void)state;
+	for (int step = 0; step < 400; step++) {
+		for (int i = 0; i < 40; i++)
+			p[i] = take(128 * MiB);
+		for (int i = 0; i < 40; i++)
+			give(p[i]);
+		fake.now += 500 * MS;
+		vs_pool_tick();
+		if (step == 0)
+			releases = fake.releases;
+	}
+	assert_int_equal(fake.releases, releases);
+}
+
+/* Two threads look at the clock, and the later one comes first. */
+static void test_a_late_look_ends_no_window(void **state)
+{
+	CUdeviceptr p[8];
+	unsigned long releases;
+
+	(void)state;
+	for (int i = 0; i < 8; i++)
+		p[i] = take(128 * MiB);
+	for (int i = 0; i < 8; i++)
+		give(p[i]);
+	fake.now += 30000 * MS;
+	for (int i = 0; i < 8; i++)
+		p[i] = take(128 * MiB);
+	for (int i = 0; i < 8; i++)
+		give(p[i]);
+	vs_pool_tick();
+	releases = fake.releases;
+	fake.now -= 1;
+	vs_pool_tick();
+	assert_int_equal(fake.releases, releases);
+	assert_int_equal(vs_pool_of(0)->need, 1024 * MiB);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup(test_##f, fresh)
+	const struct CMUnitTest tests[] = {
+		T(a_gpu_far_behind),
+		T(work_that_waits_for_the_host),
+		T(short_waits_in_vain_do_not_shorten_long_ones),
+		T(short_waits_prove_nothing_of_long_ones),
+		T(as_late_as_before),
+		T(a_long_kernel_is_not_remembered_for_ever),
+		T(an_old_peak_is_no_need),
+		T(a_short_peak_is_a_need),
+		T(a_late_look_ends_no_window),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
