@@ -7,7 +7,6 @@ from common import measure, torch_digest, torch_setup
 
 torch = torch_setup()
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class Block(nn.Module):

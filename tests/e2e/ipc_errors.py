@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: MIT
+"""ipc_errors: arguments, handles and processes that are not what they seem."""
+import os
+import subprocess
+
+from ipc_kit import (BIRTH, HAS_SPACE, REAL, REFUSED, TOP, MiB, Puppet,
+                     answer, ask, connect, expect, forge, pair, test, true,
+                     unpack)
+
+
+@test
+def arguments():
+    exporter, importer = pair()
+    p, handle = exporter.share(MiB)
+    expect(exporter.say("open", handle), "CUDA_ERROR_INVALID_CONTEXT", "own")
+    expect(importer.say("open0", handle), "CUDA_ERROR_INVALID_VALUE", "flags")
+    garbage = "5a" * 64
+    plain = Puppet(shim=False)
+    expect(importer.say("open", garbage), plain.say("open", garbage),
+           "garbage goes to the driver")
+    broken = handle[:-2] + ("00" if handle[-2:] != "00" else "01")
+    expect(importer.say("open", broken), plain.say("open", broken),
+           "a broken handle goes to the driver")
+    expect(importer.say("close", "1000"), plain.say("close", "1000"))
+    q = importer.do("open", handle)
+    true(importer.say("close", f"{int(q, 16) + 512:x}") != "ok", "interior")
+    true(exporter.say("get", "1000") == "CUDA_ERROR_INVALID_VALUE", "get")
+    exporter.do("free", p)
+    true(exporter.say("get", p) == "CUDA_ERROR_INVALID_VALUE", "get, freed")
+    importer.do("context", "none")
+    expect(importer.say("open", handle), "CUDA_ERROR_INVALID_CONTEXT",
+           "no context")
+    expect(importer.say("close", q), "CUDA_ERROR_INVALID_CONTEXT")
+    importer.do("context", "0")
+    importer.do("close", q)
+
+
+@test
+def forged():
+    """Handles that only look right."""
+    exporter, importer = pair()
+    p, handle = exporter.share(3 * MiB)
+    exporter.do("alloc", 3 * MiB)  # not shared
+    id = unpack(handle)[2]
+    before = importer.books()
+    for changes in (dict(id=id + 1), dict(id=id - 1), dict(id=0),
+                    dict(key=os.urandom(16))):
+        expect(importer.say("open", forge(handle, **changes)),
+               "CUDA_ERROR_INVALID_VALUE", str(changes))
+    for changes in (dict(size=1 << 40), dict(offset=1 << 40),
+                    dict(size=(1 << 64) - 1), dict(offset=(1 << 64) - 1)):
+        true(importer.say("open", forge(handle, **changes))[:5] == "CUDA_",
+             str(changes))
+    importer.balanced(before)
+    importer.do("open", handle)
+
+
+@test
+def unshimmed_importer():
+    exporter = Puppet(log="info")
+    importer = Puppet(shim=False)
+    p, handle = exporter.share(MiB)
+    answer = importer.say("open", handle)
+    if REAL:
+        true(answer.startswith("CUDA_ERROR"), answer)
+    else:
+        expect(answer, "CUDA_ERROR_INVALID_VALUE")
+    true("VMMSHIM_IPC=native" in exporter.log(), "what to do is not logged")
+    expect(exporter.log().count("VMMSHIM_IPC=native"), 1, "lines")
+
+
+@test
+def unshimmed_exporter():
+    """The driver's own handles still open, and answer as before."""
+    exporter = Puppet(shim=False)
+    importer = Puppet()
+    p, handle = exporter.share(3 * MiB, 4)
+    q = importer.do("open", handle)
+    expect(importer.say("check", q, 3 * MiB, 4), "ok")
+    importer.do("close", q)
+
+
+@test
+def native():
+    exporter = Puppet("VMMSHIM_IPC=native")
+    plain = Puppet(shim=False)
+    p, handle = exporter.share(3 * MiB, 4)
+    q = plain.do("open", handle)
+    expect(plain.say("check", q, 3 * MiB, 4), "ok")
+    plain.do("close", q)
+    # it opens handles of either kind
+    shimmed = Puppet()
+    p, handle = shimmed.share(3 * MiB, 5)
+    q = exporter.do("open", handle)
+    expect(exporter.say("check", q, 3 * MiB, 5), "ok")
+
+
+@test
+def other_user():
+    if os.getuid() != 0:
+        return "not root"
+    exporter = Puppet()
+    p, handle = exporter.share(MiB)
+    if subprocess.run(["setpriv", "--reuid=65534", "test", "-x",
+                       os.path.join(TOP, ".libs")]).returncode:
+        return "the build folder is closed to others"
+    importer = Puppet(user=65534)
+    expect(importer.say("open", handle), "CUDA_ERROR_INVALID_VALUE")
+    true("another user" in importer.log(), "the importer's log")
+    # nor does root get the memory of another user's process
+    _, handle = importer.share(MiB)
+    expect(exporter.say("open", handle), "CUDA_ERROR_INVALID_VALUE")
+    # a client that does not care whom it talks to is refused all the same
+    s = connect(handle)
+    ask(s, unpack(handle)[2])
+    reply, fds = answer(s)
+    expect(reply[0], REFUSED)
+    expect(fds, [])
+
+
+@test
+def export_fails():
+    """Errors of each driver call on the way; nothing is left over."""
+    for call, want in (("cuMemExportToShareableHandle", None),):
+        exporter = Puppet(f"SIM_FAIL={call}:1:999:1")
+        importer = Puppet()
+        p, handle = exporter.share(3 * MiB)
+        before = importer.books()
+        expect(importer.say("open", handle), "CUDA_ERROR_MAP_FAILED", call)
+        importer.balanced(before)
+        importer.do("close", importer.do("open", handle))
+
+
+@test
+def import_fails():
+    calls = {"cuMemImportFromShareableHandle": "CUDA_ERROR_MAP_FAILED",
+             "cuMemAddressReserve": "CUDA_ERROR_MAP_FAILED",
+             "cuMemMap": "CUDA_ERROR_MAP_FAILED",
+             "cuMemSetAccess": "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"}
+    exporter = Puppet("VMMSHIM_CHUNK_SIZE=2M")
+    p, handle = exporter.share(5 * MiB)
+    if not HAS_SPACE:
+        del calls["cuMemAddressReserve"]
+    for call, want in calls.items():
+        for n in 1, 2:
+            if n == 2 and call in ("cuMemAddressReserve", "cuMemSetAccess"):
+                continue
+            at = BIRTH.get(call, 0) + n
+            importer = Puppet(f"SIM_FAIL={call}:{at}:304:1")
+            before = importer.books()
+            expect(importer.say("open", handle), want, f"{call} {n}")
+            importer.balanced(before)
+            importer.do("close", importer.do("open", handle))
+            importer.end()

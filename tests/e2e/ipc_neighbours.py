@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: MIT
+"""ipc_neighbours: two processes that share the memory of one device."""
+import contextlib
+import os
+import re
+import signal
+import tempfile
+import time
+
+from ipc_kit import (REAL, SLOW, MiB, Puppet, Skipped, expect, stop, test,
+                     true)
+
+
+@test
+def idle_memory_goes_to_a_neighbour():
+    """
+    One process has freed most of the device. Another that fills it gets that
+    memory, too, long before it has the age to go back by itself.
+    """
+    if REAL:
+        raise Skipped("needs the simulator")
+    with tempfile.NamedTemporaryFile() as file:
+        # looks at its memory each second
+        one = Puppet(f"SIM_SHARED={file.name}", "SIM_MEMORY=1G",
+                     "VMMSHIM_DECAY_MS=600000")
+        two = Puppet(f"SIM_SHARED={file.name}", "SIM_MEMORY=1G")
+        p = one.do("alloc", 600 * MiB)
+        true(int(two.do("info").split()[0]) <= 424 * MiB, "not shared")
+        one.do("free", p)
+        # but for what the other prepared when its context was born
+        true(int(one.do("info").split()[0]) >= 1016 * MiB, "idle is free")
+        parts = []
+        end = time.monotonic() + 10 * SLOW
+        while len(parts) < 40 and time.monotonic() < end:
+            line = two.say("alloc", 20 * MiB)
+            if line[:2] == "ok":
+                parts.append(line.split()[1])
+            else:
+                expect(line, "CUDA_ERROR_OUT_OF_MEMORY")
+                time.sleep(0.05)
+        expect(len(parts), 40, "parts of 20 MiB")
+        for p in parts:
+            two.do("free", p)
+        one.do("free", one.do("alloc", 100 * MiB))
+        two.end()
+        # the end of a process gives all it had back
+        one.do("alloc", 900 * MiB)
+
+
+@contextlib.contextmanager
+def on_one_device(lag_us=300000, **settings):
+    """
+    Two processes that ask each other, of 1 GiB if it is simulated, and the
+    folder where they leave their statistics.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        yield *two_in(folder, lag_us, settings), folder
+
+
+def two_in(folder, lag_us, settings):
+    both = []
+    for name in ("one", "two"):
+        variables = ["VMMSHIM_DECAY_MS=600000", "VMMSHIM_STATS_AT_EXIT=1",
+                     "VMMSHIM_STATS_FORMAT=json",
+                     f"VMMSHIM_STATS_FILE={folder}/{name}",
+                     f"VMMSHIM_NEIGHBOURS={settings.get(name, 1)}"]
+        if not REAL:
+            variables += [f"SIM_SHARED={folder}/device", "SIM_MEMORY=1G",
+                          f"SIM_LAG_US={lag_us}"]
+        both.append(Puppet(*variables))
+    # all but 4 GiB of a real one: to make and clear 100 GiB takes seconds
+    ballast = int(both[0].do("info").split()[0]) - 4096 * MiB
+    if ballast > 0:
+        both[0].do("alloc", ballast)
+    return both
+
+
+def counted(puppet, folder, name, what):
+    """A counter of a puppet, which ends."""
+    puppet.end()
+    with open(f"{folder}/{name}", encoding="ascii") as lines:
+        found = re.search(rf'"{what}": *([0-9]+)', lines.read())
+    return int(found.group(1)) if found else 0
+
+
+def most_of_it(puppet):
+    """Bytes of which only one block fits in the device."""
+    return int(puppet.do("info").split()[0]) // 10 * 7
+
+
+@test
+def a_neighbour_is_given_what_is_idle():
+    """
+    One process has freed most of the device, under work that is not done yet.
+    Another that asks for it in one piece gets it, as from the driver, and then
+    the first one gets it back.
+    """
+    with on_one_device() as (one, two, folder):
+        size = most_of_it(one)
+        for _ in range(3):
+            p = one.do("alloc", size)
+            expect(two.say("alloc", size), "CUDA_ERROR_OUT_OF_MEMORY")
+            one.do("busy", p, MiB)
+            one.do("free", p)
+            p = two.do("alloc", size)
+            expect(one.say("alloc", size), "CUDA_ERROR_OUT_OF_MEMORY")
+            two.do("free", p)
+        true(counted(two, folder, "two", "oom_neighbours") >= 3, "by whom?")
+        true(counted(one, folder, "one", "given") >= 2 * size, "gave nothing")
+
+
+@test
+def a_stopped_neighbour_is_not_waited_for_each_time():
+    """It holds another up for some seconds, and answers when it can."""
+    with on_one_device() as (one, two, _):
+        size = most_of_it(one)
+        one.do("free", one.do("alloc", size))
+        stop(one)
+        began = time.monotonic()
+        for _ in range(10):
+            expect(two.say("alloc", size), "CUDA_ERROR_OUT_OF_MEMORY")
+        true(time.monotonic() - began < 8 * SLOW, "waits each time")
+        os.kill(one.pid, signal.SIGCONT)
+        end = time.monotonic() + 10 * SLOW
+        while two.say("alloc", size)[:2] != "ok":
+            true(time.monotonic() < end, "deaf for ever")
+            time.sleep(0.05)
+
+
+@test
+def what_comes_back_in_pieces_is_waited_for():
+    """Freed one after the other, under work that ends as slowly."""
+    with on_one_device() as (one, two, _):
+        size = most_of_it(one)
+        blocks = [one.do("alloc", size // 8) for _ in range(8)]
+        for p in blocks:
+            one.do("busy", p, MiB)
+            one.do("free", p)
+            time.sleep(0.03)
+        two.do("alloc", size)
+
+
+@test
+def who_tries_how_much_there_is_waits_once():
+    """Beside a neighbour whose work does not end."""
+    if REAL:
+        raise Skipped("needs the simulator")
+    with on_one_device(lag_us=20000000) as (one, two, _):
+        size = most_of_it(one)
+        p = one.do("alloc", size)
+        one.do("busy", p, MiB)
+        one.do("free", p)
+        began = time.monotonic()
+        for i in range(20):
+            expect(two.say("alloc", size - i * MiB),
+                   "CUDA_ERROR_OUT_OF_MEMORY")
+        true(time.monotonic() - began < 4 * SLOW, "waits each time")
+        for puppet in one, two:
+            puppet.kill()
+
+
+@test
+def other_allocators_are_given_what_is_idle():
+    """cuMemAllocAsync of one process, cuMemAlloc of another."""
+    with on_one_device() as (one, two, folder):
+        size = most_of_it(one)
+        one.do("free", one.do("alloc", size))
+        two.do("async", size)
+        true(counted(one, folder, "one", "given") >= size, "by whom?")
+
+
+@test
+def who_does_not_ask_is_not_given():
+    """With knob NEIGHBOURS 0 on either side nothing goes back early."""
+    for off in ("one", "two"):
+        with on_one_device(**{off: 0}) as (one, two, _):
+            size = most_of_it(one)
+            one.do("free", one.do("alloc", size))
+            expect(two.say("alloc", size), "CUDA_ERROR_OUT_OF_MEMORY")
