@@ -3,8 +3,11 @@
  * alloc: the calls that the pool serves. The first two functions are hot: a
  * thread pointer, the gate and a count around vs_pool_alloc and vs_pool_free.
  */
+#include "hook/alloc.h"
+
 #include <limits.h>
 
+#include "hook/capture.h"
 #include "hook/hook.h"
 #include "hook/symbols.h"
 #include "pool/fence.h"
@@ -12,8 +15,16 @@
 #include "report/service.h"
 #include "report/trace.h"
 
-/* An allocation has more to do: it is the first one, or it is traced. */
+/*
+ * An allocation or a free has more to do: nothing was served before, or they
+ * are traced, or a strict capture is open.
+ */
 static _Atomic bool is_watched = true;
+
+static bool is_plain(void)
+{
+	return !atomic_load_explicit(&is_watched, memory_order_relaxed);
+}
 
 static CUresult alloc_shut(CUdeviceptr *out, size_t size)
 	__attribute__((cold, noinline));
@@ -28,14 +39,14 @@ VS_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 	struct vs_thread *t = vs_thread_self();
 	CUresult result;
 
-	if (vs_unlikely(!t || !vs_gate_is_open() || !out || t->depth))
+	if (vs_unlikely(!t || !vs_gate_is_open() || !is_plain() || !out ||
+			t->depth))
 		return alloc_shut(out, size);
 	vs_thread_count(t, VS_API_cuMemAlloc_v2);
 	t->depth = 1;
 	result = vs_pool_alloc(size, out);
 	t->depth = 0;
-	if (vs_likely(result == CUDA_SUCCESS &&
-		      !atomic_load_explicit(&is_watched, memory_order_relaxed)))
+	if (vs_likely(result == CUDA_SUCCESS))
 		return result;
 	return alloc_after(result, out, size);
 }
@@ -45,7 +56,7 @@ VS_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr p)
 	struct vs_thread *t = vs_thread_self();
 	CUresult result;
 
-	if (vs_unlikely(!t || !vs_gate_is_open() || vs_trace_is_on))
+	if (vs_unlikely(!t || !vs_gate_is_open() || !is_plain()))
 		return free_shut(p);
 	vs_thread_count(t, VS_API_cuMemFree_v2);
 	result = vs_pool_free(p);
@@ -56,7 +67,7 @@ VS_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr p)
 	return free_passed(p);
 }
 
-/* vs_pool_alloc, unless this thread is in it already. */
+/* vs_pool_alloc, unless this thread is in it already, or must not. */
 static CUresult alloc(CUdeviceptr *out, size_t size)
 {
 	struct vs_thread *t = vs_thread_self();
@@ -64,6 +75,9 @@ static CUresult alloc(CUdeviceptr *out, size_t size)
 
 	if (!t || t->depth)
 		return VS_PASS;
+	result = vs_capture_refusal();
+	if (result != VS_PASS)
+		return vs_seen(result);
 	t->depth = 1;
 	result = vs_pool_alloc(size, out);
 	t->depth = 0;
@@ -71,8 +85,9 @@ static CUresult alloc(CUdeviceptr *out, size_t size)
 }
 
 /*
- * The gate is shut, or the call cannot be the pool's: a NULL pointer, or a
- * callback that the driver made into the program from under the pool.
+ * The gate is shut, or allocations are watched, or the call cannot be the
+ * pool's: a NULL pointer, or a callback that the driver made into the program
+ * from under the pool.
  */
 static CUresult alloc_shut(CUdeviceptr *out, size_t size)
 {
@@ -99,16 +114,29 @@ static void trace_free(CUdeviceptr p)
 		vs_trace_free(span.id);
 }
 
+void vs_alloc_watch(void)
+{
+	atomic_store(&is_watched, true);
+}
+
+static void unwatch(void)
+{
+	if (vs_trace_is_on || vs_capture_strict() > 0)
+		return;
+	atomic_store(&is_watched, false);
+	if (vs_capture_strict() > 0) /* it has just begun */
+		vs_alloc_watch();
+}
+
 /* The pool served `p`. */
 static void served(CUdeviceptr p)
 {
-	if (vs_likely(!atomic_load_explicit(&is_watched, memory_order_relaxed)))
+	if (vs_likely(is_plain()))
 		return;
 	/* where another road led to cuInit: it was not seen */
 	vs_enter_initialized();
 	vs_service_start();
-	atomic_store_explicit(&is_watched, vs_trace_is_on,
-			      memory_order_relaxed);
+	unwatch();
 	if (vs_trace_is_on)
 		trace_alloc(p);
 }
@@ -147,12 +175,16 @@ static CUresult free_passed(CUdeviceptr p)
 	return result != VS_PASS ? result : vs_seen(vs_real.cuMemFree_v2(p));
 }
 
-/* The gate is shut, or frees are traced. */
+/* The gate is shut, or frees are watched. */
 static CUresult free_shut(CUdeviceptr p)
 {
 	CUresult result = VS_PASS;
 
 	if (vs_enter(VS_API_cuMemFree_v2)) {
+		if (vs_pool_is_inside(p))
+			result = vs_capture_refusal();
+		if (result != VS_PASS)
+			return vs_seen(result);
 		if (vs_trace_is_on)
 			trace_free(p);
 		result = vs_pool_free(p);

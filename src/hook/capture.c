@@ -1,10 +1,40 @@
 /* SPDX-License-Identifier: MIT
  *
- * capture: where stream captures begin and end; pool/fence counts them.
+ * capture: where stream captures begin and end; pool/fence counts them. What
+ * comes without a mode is of the strictest one, as in the driver.
  */
-#include "hook/hook.h"
+#include "hook/capture.h"
 
+#include "hook/alloc.h"
+#include "hook/hook.h"
 #include "pool/fence.h"
+#include "pool/pool.h"
+
+/* Asks with a block of the driver's own: the shim could only guess. */
+CUresult vs_capture_refusal(void)
+{
+	CUdeviceptr block;
+	CUresult result;
+
+	if (vs_likely(!vs_capture_forbids()))
+		return VS_PASS;
+	result = vs_real.cuMemAlloc_v2(&block, 1);
+	if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+		return result;
+	/* it ended unseen; each such free waits for the whole context */
+	vs_capture_allows();
+	if (result == CUDA_SUCCESS)
+		vs_real.cuMemFree_v2(block);
+	return VS_PASS;
+}
+
+static void after_begin(CUstream stream, bool is_per_thread,
+			CUstreamCaptureMode mode, CUresult result)
+{
+	vs_capture_after_begin(stream, is_per_thread, mode,
+			       result == CUDA_SUCCESS);
+	vs_alloc_watch();
+}
 
 VS_EXPORT CUresult CUDAAPI cuStreamBeginCapture(CUstream stream)
 {
@@ -15,7 +45,8 @@ VS_EXPORT CUresult CUDAAPI cuStreamBeginCapture(CUstream stream)
 		vs_capture_before_begin(stream);
 	result = vs_seen(vs_real.cuStreamBeginCapture(stream));
 	if (is_open)
-		vs_capture_after_begin(stream, false, result == CUDA_SUCCESS);
+		after_begin(stream, false, CU_STREAM_CAPTURE_MODE_GLOBAL,
+			    result);
 	return result;
 }
 
@@ -28,7 +59,8 @@ VS_EXPORT CUresult CUDAAPI cuStreamBeginCapture_ptsz(CUstream stream)
 		vs_capture_before_begin(stream);
 	result = vs_seen(vs_real.cuStreamBeginCapture_ptsz(stream));
 	if (is_open)
-		vs_capture_after_begin(stream, true, result == CUDA_SUCCESS);
+		after_begin(stream, true, CU_STREAM_CAPTURE_MODE_GLOBAL,
+			    result);
 	return result;
 }
 
@@ -42,7 +74,7 @@ VS_EXPORT CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream stream,
 		vs_capture_before_begin(stream);
 	result = vs_seen(vs_real.cuStreamBeginCapture_v2(stream, mode));
 	if (is_open)
-		vs_capture_after_begin(stream, false, result == CUDA_SUCCESS);
+		after_begin(stream, false, mode, result);
 	return result;
 }
 
@@ -56,7 +88,7 @@ cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
 		vs_capture_before_begin(stream);
 	result = vs_seen(vs_real.cuStreamBeginCapture_v2_ptsz(stream, mode));
 	if (is_open)
-		vs_capture_after_begin(stream, true, result == CUDA_SUCCESS);
+		after_begin(stream, true, mode, result);
 	return result;
 }
 
@@ -73,7 +105,7 @@ VS_EXPORT CUresult CUDAAPI cuStreamBeginCaptureToGraph(
 	result = vs_seen(vs_real.cuStreamBeginCaptureToGraph(
 		stream, graph, dependencies, edges, n_dependencies, mode));
 	if (is_open)
-		vs_capture_after_begin(stream, false, result == CUDA_SUCCESS);
+		after_begin(stream, false, mode, result);
 	return result;
 }
 
@@ -90,7 +122,7 @@ VS_EXPORT CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(
 	result = vs_seen(vs_real.cuStreamBeginCaptureToGraph_ptsz(
 		stream, graph, dependencies, edges, n_dependencies, mode));
 	if (is_open)
-		vs_capture_after_begin(stream, true, result == CUDA_SUCCESS);
+		after_begin(stream, true, mode, result);
 	return result;
 }
 

@@ -20,6 +20,7 @@ struct capture {
 	CUstream stream;
 	long thread;   /* of a per-thread stream, else 0 */
 	CUcontext ctx; /* the stream's */
+	long strict;   /* the thread that began it, if it is strict; else 0 */
 };
 
 #define BARRIER_SIZE 512
@@ -35,7 +36,7 @@ static pthread_rwlock_t gate = GATE;
 static CUcontext beginning; /* context of the capture that begins; gate */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture *open_captures; /* lock */
-static _Atomic int count;	      /* written under lock */
+static _Atomic int count, n_strict;   /* written under lock */
 
 static struct capture name_of(CUstream stream, bool is_per_thread)
 {
@@ -138,7 +139,8 @@ void vs_capture_before_begin(CUstream stream)
 	beginning = context_of(stream);
 }
 
-void vs_capture_after_begin(CUstream stream, bool is_per_thread, bool is_begun)
+void vs_capture_after_begin(CUstream stream, bool is_per_thread,
+			    CUstreamCaptureMode mode, bool is_begun)
 {
 	if (is_begun) {
 		struct capture *c = vs_meta_alloc(sizeof(*c));
@@ -147,6 +149,10 @@ void vs_capture_after_begin(CUstream stream, bool is_per_thread, bool is_begun)
 		if (c) {
 			*c = name_of(stream, is_per_thread);
 			c->ctx = beginning;
+			if (mode != CU_STREAM_CAPTURE_MODE_RELAXED) {
+				c->strict = syscall(SYS_gettid);
+				atomic_fetch_add(&n_strict, 1);
+			}
 			c->next = open_captures;
 			open_captures = c;
 		}
@@ -156,6 +162,18 @@ void vs_capture_after_begin(CUstream stream, bool is_per_thread, bool is_begun)
 		pthread_mutex_unlock(&lock);
 	}
 	pthread_rwlock_unlock(&gate);
+}
+
+/* With the lock. */
+static void take_off(struct capture **link)
+{
+	struct capture *c = *link;
+
+	*link = c->next;
+	atomic_fetch_sub(&count, 1);
+	if (c->strict)
+		atomic_fetch_sub(&n_strict, 1);
+	vs_meta_free(c, sizeof(*c));
 }
 
 void vs_capture_ended(CUstream stream, bool is_per_thread)
@@ -168,9 +186,7 @@ void vs_capture_ended(CUstream stream, bool is_per_thread)
 	pthread_mutex_lock(&lock);
 	for (link = &open_captures; (c = *link); link = &c->next) {
 		if (c->stream == wanted.stream && c->thread == wanted.thread) {
-			*link = c->next;
-			vs_meta_free(c, sizeof(*c));
-			atomic_fetch_sub(&count, 1);
+			take_off(link);
 			break;
 		}
 	}
@@ -187,9 +203,7 @@ void vs_capture_ctx_dying(CUcontext ctx)
 			link = &c->next;
 			continue;
 		}
-		*link = c->next;
-		vs_meta_free(c, sizeof(*c));
-		atomic_fetch_sub(&count, 1);
+		take_off(link);
 	}
 	pthread_mutex_unlock(&lock);
 }
@@ -197,6 +211,51 @@ void vs_capture_ctx_dying(CUcontext ctx)
 int vs_capture_count(void)
 {
 	return atomic_load_explicit(&count, memory_order_relaxed);
+}
+
+int vs_capture_strict(void)
+{
+	return atomic_load(&n_strict);
+}
+
+/* With the lock: a strict capture of the calling thread, or NULL. */
+static struct capture *own_strict(void)
+{
+	long self = syscall(SYS_gettid);
+	struct capture *c = open_captures;
+
+	while (c && c->strict != self)
+		c = c->next;
+	return c;
+}
+
+bool vs_capture_forbids(void)
+{
+	CUstreamCaptureMode mode;
+	bool is_own;
+
+	if (vs_capture_strict() == 0)
+		return false;
+	pthread_mutex_lock(&lock);
+	is_own = own_strict() != NULL;
+	pthread_mutex_unlock(&lock);
+	if (!is_own)
+		return false;
+	vs_vmm_relax(&mode);
+	vs_vmm_unrelax(mode);
+	return mode != CU_STREAM_CAPTURE_MODE_RELAXED;
+}
+
+void vs_capture_allows(void)
+{
+	struct capture *c;
+
+	pthread_mutex_lock(&lock);
+	while ((c = own_strict())) {
+		c->strict = 0;
+		atomic_fetch_sub(&n_strict, 1);
+	}
+	pthread_mutex_unlock(&lock);
 }
 
 bool vs_capture_shut_out(void)
@@ -229,4 +288,5 @@ void vs_capture_forked(void)
 	pthread_mutex_init(&lock, NULL);
 	open_captures = NULL;
 	atomic_store(&count, 0);
+	atomic_store(&n_strict, 0);
 }

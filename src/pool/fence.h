@@ -256,13 +256,24 @@ void vs_fence_waited(struct vs_fence *f, uint64_t epoch);
  * (where NULL names the thread's own stream).
  */
 void vs_capture_before_begin(CUstream stream);
-void vs_capture_after_begin(CUstream stream, bool is_per_thread, bool is_begun);
+void vs_capture_after_begin(CUstream stream, bool is_per_thread,
+			    CUstreamCaptureMode mode, bool is_begun);
 /* After a cuStreamEndCapture that ended one, or cuStreamDestroy. */
 void vs_capture_ended(CUstream stream, bool is_per_thread);
 /* A context is about to die: its captures end with it. */
 void vs_capture_ctx_dying(CUcontext ctx);
 /* Captures open in the process. */
 int vs_capture_count(void);
+/* How many of them are strict, which is in any mode but relaxed. Lock-free. */
+int vs_capture_strict(void);
+/*
+ * True when the driver would refuse cuMemAlloc and cuMemFree to this thread, as
+ * it has a strict capture of its own (facts, section 5). A graph may hold what
+ * is freed there: such a free is not to succeed.
+ */
+bool vs_capture_forbids(void);
+/* It was asked, and did not: the captures of this thread are not strict. */
+void vs_capture_allows(void);
 void vs_capture_forked(void);
 
 #endif

@@ -2,7 +2,9 @@
  *
  * victim_capture: a stream is captured in each mode while a second thread
  * allocates and frees; the graph must be whole and give the right data. A
- * context dies beside a capture that began while it was current.
+ * context dies beside a capture that began while it was current. What the
+ * capturing thread itself must not do is refused, and spoils the capture: a
+ * program that goes on without a graph then must not get one.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -121,8 +123,45 @@ static void a_context_dies(void)
 	victim_free(a);
 }
 
+/* The calling thread's own mode may allow what the capture's does not. */
+static void try_inside(const char *name, CUstreamCaptureMode mode,
+		       CUstreamCaptureMode own)
+{
+	CUdeviceptr used = victim_alloc(KiB), a, small, b = 0;
+	CUstream stream;
+	CUgraph graph = NULL;
+
+	TRY(cuMemAlloc(&a, SIZE));
+	TRY(cuMemAlloc(&small, KiB));
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 3; i++) {
+		CUdeviceptr p = i == 1 ? a : small;
+		CUresult r, end;
+
+		TRY(cuStreamBeginCapture(stream, mode));
+		TRY(cuThreadExchangeStreamCaptureMode(&own));
+		TRY(cuMemsetD8Async(used, 5, KiB, stream));
+		r = i == 0 ? cuMemAlloc(&b, SIZE) : cuMemFree(p);
+		TRY(cuThreadExchangeStreamCaptureMode(&own));
+		end = cuStreamEndCapture(stream, &graph);
+		printf("%s, %s: %s, %s\n", name, i == 0 ? "alloc" : "free",
+		       victim_name(r), victim_name(end));
+		if (end == CUDA_SUCCESS)
+			TRY(cuGraphDestroy(graph));
+		if (i > 0 && r != CUDA_SUCCESS)
+			TRY(cuMemFree(p)); /* it was not, before */
+	}
+	if (b)
+		TRY(cuMemFree(b));
+	victim_free(used);
+	TRY(cuStreamDestroy(stream));
+}
+
 int main(void)
 {
+	const CUstreamCaptureMode global = CU_STREAM_CAPTURE_MODE_GLOBAL;
+	const CUstreamCaptureMode local = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+	const CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
 	pthread_t thread;
 
 	ctx = victim_start(0);
@@ -135,5 +174,11 @@ int main(void)
 	is_done = true;
 	CHECK(pthread_join(thread, NULL) == 0);
 	a_context_dies();
+	for (int i = 0; i < 2; i++) {
+		try_inside("within global", global, global);
+		try_inside("within global, relaxed itself", global, relaxed);
+		try_inside("within thread local", local, global);
+		try_inside("within relaxed", relaxed, global);
+	}
 	return 0;
 }

@@ -65,7 +65,8 @@ static void test_freed_in_a_capture_then_a_context_dies(void **state)
 	vs_pool_ctx_born(OTHER, 0);
 	p = take(600 * MiB);
 	vs_capture_before_begin(stream);
-	vs_capture_after_begin(stream, false, true);
+	vs_capture_after_begin(stream, false, CU_STREAM_CAPTURE_MODE_RELAXED,
+			       true);
 	give(p);
 	vs_capture_ended(stream, false);
 	vs_pool_ctx_dying(OTHER, 0);
@@ -230,7 +231,8 @@ static void test_frees_beside_a_capture_wait_now_and_then(void **state)
 		p[i] = take(16 * MiB);
 	assert_int_equal(fake.barriers, 0);
 	vs_capture_before_begin(stream);
-	vs_capture_after_begin(stream, false, true);
+	vs_capture_after_begin(stream, false, CU_STREAM_CAPTURE_MODE_RELAXED,
+			       true);
 	for (int i = 0; i < 32; i++)
 		give(p[i]);
 	vs_capture_ended(stream, false);

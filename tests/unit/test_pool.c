@@ -293,7 +293,8 @@ static void test_nothing_is_recorded_while_capturing(void **state)
 
 	(void)state;
 	vs_capture_before_begin((CUstream)1);
-	vs_capture_after_begin((CUstream)1, false, true);
+	vs_capture_after_begin((CUstream)1, false,
+			       CU_STREAM_CAPTURE_MODE_RELAXED, true);
 	assert_int_equal(vs_capture_count(), 1);
 	fake.captures = 1; /* a record now ends the program */
 	for (int i = 0; i < 200; i++) {
@@ -317,7 +318,8 @@ static void test_a_begin_that_failed_does_not_count(void **state)
 {
 	(void)state;
 	vs_capture_before_begin((CUstream)1);
-	vs_capture_after_begin((CUstream)1, false, false);
+	vs_capture_after_begin((CUstream)1, false,
+			       CU_STREAM_CAPTURE_MODE_RELAXED, false);
 	assert_int_equal(vs_capture_count(), 0);
 }
 
