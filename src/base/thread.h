@@ -41,7 +41,7 @@ struct vs_thread {
 	/* calls of each intercepted function; owner writes, anyone reads */
 	_Atomic uint64_t calls[VS_API_COUNT];
 	void *cache;		   /* pool/cache owns it */
-	unsigned char depth;	   /* > 0: inside the shim's own driver calls */
+	unsigned char depth;	   /* > 0: in the pool (hook/hook.h) */
 	unsigned char has_relaxed; /* capture mode is relaxed by the shim */
 	_Atomic int in_use;	   /* owned by a living thread */
 };

@@ -59,7 +59,9 @@ VS_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr p)
 	if (vs_unlikely(!t || !vs_gate_is_open() || !is_plain()))
 		return free_shut(p);
 	vs_thread_count(t, VS_API_cuMemFree_v2);
+	t->depth++;
 	result = vs_pool_free(p);
+	t->depth--;
 	if (vs_likely(result != VS_PASS)) {
 		vs_service_wake();
 		return result;
@@ -150,6 +152,20 @@ static CUresult alloc_after(CUresult result, CUdeviceptr *out, size_t size)
 	return result;
 }
 
+/* vs_pool_free, seen to be within the pool. */
+static CUresult take_back(CUdeviceptr p)
+{
+	struct vs_thread *t = vs_thread_self();
+	CUresult result;
+
+	if (t)
+		t->depth++;
+	result = vs_pool_free(p);
+	if (t)
+		t->depth--;
+	return result;
+}
+
 /* The driver frees also where no context is current; the pool wants one. */
 static CUresult free_without_context(const struct vs_span *span)
 {
@@ -159,7 +175,7 @@ static CUresult free_without_context(const struct vs_span *span)
 	if (vs_real.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current ||
 	    vs_real.cuCtxPushCurrent_v2(span->ctx) != CUDA_SUCCESS)
 		return VS_PASS;
-	result = vs_pool_free(span->base);
+	result = take_back(span->base);
 	vs_real.cuCtxPopCurrent_v2(&current);
 	return result;
 }
@@ -187,7 +203,7 @@ static CUresult free_shut(CUdeviceptr p)
 			return vs_seen(result);
 		if (vs_trace_is_on)
 			trace_free(p);
-		result = vs_pool_free(p);
+		result = take_back(p);
 	}
 	if (result != VS_PASS) {
 		vs_service_wake();
@@ -275,7 +291,7 @@ static CUresult free_async(CUdeviceptr p, CUstream stream,
 	if (vs_trace_is_on)
 		vs_trace_free(span.id);
 	vs_service_wake();
-	result = vs_pool_free(p);
+	result = take_back(p);
 	/* only the default streams are those of the current context */
 	if (result == VS_PASS && stream > CU_STREAM_PER_THREAD)
 		result = free_without_context(&span);

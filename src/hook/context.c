@@ -41,12 +41,10 @@ static void born(CUcontext ctx, CUdevice device)
 	bool is_served;
 
 	vs_pool_ctx_born(ctx, device);
-	/* not from a callback that the driver made from under the pool */
-	if (!t || t->depth)
+	if (!vs_go_within(t))
 		return;
-	t->depth = 1;
 	is_served = vs_pool_prepare(device);
-	t->depth = 0;
+	vs_come_out(t);
 	if (!is_served)
 		return;
 	/* where another road led to cuInit: it was not seen */

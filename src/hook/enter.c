@@ -49,8 +49,11 @@ void vs_seen_failed(CUresult result)
 bool vs_again_relieved(bool is_due)
 {
 	struct vs_thread *t = vs_thread_self();
+	bool is_relieved;
 
-	/* not from a callback that the driver made from under the pool */
-	return vs_gate_is_open() && t && !t->depth &&
-	       vs_pool_relieve(is_due) > 0;
+	if (!vs_gate_is_open() || !vs_go_within(t))
+		return false;
+	is_relieved = vs_pool_relieve(is_due) > 0;
+	vs_come_out(t);
+	return is_relieved;
 }

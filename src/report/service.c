@@ -18,6 +18,7 @@
 #include "base/knob.h"
 #include "base/log.h"
 #include "base/stat.h"
+#include "base/thread.h"
 #include "driver/vmm.h"
 #include "pool/pool.h"
 #include "report/trace.h"
@@ -151,9 +152,13 @@ static uint64_t sleep_ms(uint64_t *quiet_ms)
 
 static void *run(void *unused)
 {
+	struct vs_thread *self = vs_thread_self();
 	CUstreamCaptureMode saved;
 	uint64_t quiet_ms = 0;
 
+	/* a callback that the driver makes here does not come in again */
+	if (self)
+		self->depth = 1;
 	pthread_setname_np(pthread_self(), "vmmshim");
 	vs_vmm_relax(&saved);
 	for (;;) {

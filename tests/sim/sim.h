@@ -197,6 +197,13 @@ double sim_cost_us(void);
 double sim_cost_vmm_us(void);
 void sim_cost_reset(void);
 
+/*
+ * From now on the callback hears of each call, before it is made, in its thread
+ * and without locks held: as a subscriber of CUPTI does. What it calls itself
+ * it hears of, too. NULL: no more.
+ */
+void sim_on_call(void (*callback)(const char *symbol));
+
 /* ---- state ---------------------------------------------------------- */
 
 /* Every call answers CUDA_ERROR_DEINITIALIZED, as during shutdown. */

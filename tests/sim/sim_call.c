@@ -13,6 +13,13 @@
 __thread struct sim_thread sim_thread;
 unsigned long sim_call_counts[SIM_N_FUNCTIONS];
 
+static void (*subscriber)(const char *symbol);
+
+void sim_on_call(void (*callback)(const char *symbol))
+{
+	__atomic_store_n(&subscriber, callback, __ATOMIC_RELEASE);
+}
+
 uint64_t sim_thread_id(void)
 {
 	static uint64_t last_id;
@@ -42,10 +49,14 @@ static CUresult check_state(const struct sim_function *f)
 CUresult sim_call_enter(enum sim_id id)
 {
 	const struct sim_function *f = &sim_functions[id];
+	void (*callback)(const char *) =
+		__atomic_load_n(&subscriber, __ATOMIC_ACQUIRE);
 	CUresult result;
 
 	if (sim_life.forked)
 		return CUDA_ERROR_NOT_INITIALIZED;
+	if (callback)
+		callback(f->symbol);
 	sim_lock();
 	sim_thread.in_call = true;
 	sim_thread.call = f->symbol;
