@@ -27,7 +27,8 @@ struct touch {
 	uint64_t start, size;
 	struct sim_stream *stream; /* held */
 	uint64_t seq;
-	uint64_t note; /* announced range it was for, or 0 */
+	uint64_t copied; /* the last of it that copies or sets, or 0 */
+	uint64_t note;	 /* announced range it was for, or 0 */
 	const char *name, *call;
 };
 
@@ -143,6 +144,8 @@ static void put(struct touch **list, const struct touch *new)
 		if (t->stream == new->stream && t->start == new->start &&
 		    t->size == new->size && t->note == new->note) {
 			t->seq = new->seq;
+			if (new->copied)
+				t->copied = new->copied;
 			t->name = new->name;
 			t->call = new->call;
 			return;
@@ -252,6 +255,7 @@ void sim_judge_submit(struct sim_stream *stream, uint64_t seq,
 			.size = op->touch[i].size,
 			.stream = stream,
 			.seq = seq,
+			.copied = op->kind == SIM_OP_OTHER ? 0 : seq,
 			.name = op->name,
 			.call = op->call,
 		};
@@ -301,6 +305,18 @@ void sim_judge_gone(uint64_t start, uint64_t size)
 	t = find_touch(start, size, is_any, NULL);
 	if (t)
 		report(SIM_V_UNSEEN, "taken away", t, start, size);
+}
+
+static bool add_copy(const struct touch *t, void *clock)
+{
+	if (t->copied)
+		sim_vclock_add(clock, t->stream, t->copied);
+	return false;
+}
+
+void sim_judge_copies(uint64_t start, uint64_t size, struct sim_vclock *clock)
+{
+	find_touch(start, size, add_copy, clock);
 }
 
 /* ---- announced ranges ------------------------------------------------ */

@@ -14,6 +14,7 @@
 
 struct sim_stream;
 struct sim_op;
+struct sim_vclock;
 
 /* One line on stderr and one count. */
 void sim_violation(enum sim_violation kind, const char *format, ...)
@@ -25,6 +26,8 @@ void sim_judge_submit(struct sim_stream *stream, uint64_t seq,
 		      const struct sim_op *op);
 /* The range is about to lose its memory. */
 void sim_judge_gone(uint64_t start, uint64_t size);
+/* Adds what copies or sets the range, on any device, as far as is known. */
+void sim_judge_copies(uint64_t start, uint64_t size, struct sim_vclock *clock);
 
 /* Announced ranges. */
 void sim_judge_notes(uint64_t *n_out, uint64_t *bytes_out);

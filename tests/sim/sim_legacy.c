@@ -262,8 +262,9 @@ CUresult sim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch,
 }
 
 /*
- * cuMemFree of legacy memory waits for all work of the device, not for that
- * of peers (facts, 2); of pool memory for none (semantics, 13.1).
+ * cuMemFree of legacy memory waits for all work of the device and for copies
+ * that peers do on the memory, not for their kernels (two H200, 580.159.04);
+ * of pool memory for none (semantics, 13.1).
  */
 static CUresult free_memory(struct sim_memory *m)
 {
@@ -273,6 +274,7 @@ static CUresult free_memory(struct sim_memory *m)
 	m->going = m->kind != SIM_ASYNC;
 	if (m->going) {
 		sim_context_device_clock(m->device, &clock);
+		sim_judge_copies(start, m->range.size, &clock);
 		sim_wait_clock(&clock);
 		/* Its context may have died meanwhile. */
 		m = sim_memory_find(start);

@@ -103,6 +103,32 @@ static void free_under_a_peers_work_is_reported(void **state)
 	sim_violations_clear();
 }
 
+/* But for copies and sets (two H200). */
+static void free_waits_for_a_peers_copy(void **state)
+{
+	CUdeviceptr p, q;
+	struct kernels k1;
+	CUcontext ctx1;
+	CUstream s1;
+
+	(void)state;
+	ctx = boot("SIM_DEVICES=2");
+	p = new_legacy(4 * MIB);
+	OK(cuMemsetD32(p, 7, 1));
+	OK(cuCtxSynchronize());
+	ctx1 = use_device(1);
+	load_kernels(&k1);
+	s1 = new_stream(CU_STREAM_NON_BLOCKING);
+	q = new_legacy(4 * MIB);
+	OK(cuCtxEnablePeerAccess(ctx, 0));
+	OK(slow_fill(&k1, s1, 50, q, 1, 1));
+	OK(cuMemcpyDtoDAsync(q, p, 4 * MIB, s1));
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuMemFree(p));
+	OK(cuCtxSetCurrent(ctx1));
+	assert_int_equal(read_word(q), 7);
+}
+
 /* ---- illegal work ----------------------------------------------------- */
 
 static void touches_of_nothing_break_the_context(void **state)
@@ -375,6 +401,7 @@ int main(void)
 		SIM_TEST(unmap_after_a_wait_is_fine),
 		SIM_TEST(unmap_beside_work_is_fine),
 		SIM_TEST(free_under_a_peers_work_is_reported),
+		SIM_TEST(free_waits_for_a_peers_copy),
 		SIM_TEST(touches_of_nothing_break_the_context),
 		SIM_TEST(touches_past_the_end_are_reported),
 		SIM_TEST(host_memory_must_be_page_locked),
