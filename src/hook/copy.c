@@ -14,7 +14,9 @@
  */
 #define MAX_ROW ((size_t)1 << 30)
 
-_Atomic bool vs_copy_has_opened;
+_Atomic bool vs_copy_has_peers;
+/* Some of it without peer access. */
+static _Atomic bool has_opened;
 
 /* By device: the devices whose memory it was found not to reach. */
 static _Atomic uint64_t unreachable[MAX_DEVICES];
@@ -53,12 +55,30 @@ static bool is_created(CUstream stream)
 static uint64_t runners(CUstream stream)
 {
 	uint64_t devices = current_device();
-	CUcontext ctx;
+	CUcontext ctx, current;
 
 	if (is_created(stream) && vs_real.cuStreamGetCtx &&
-	    vs_real.cuStreamGetCtx(stream, &ctx) == CUDA_SUCCESS)
+	    vs_real.cuStreamGetCtx(stream, &ctx) == CUDA_SUCCESS &&
+	    (vs_real.cuCtxGetCurrent(&current) != CUDA_SUCCESS ||
+	     ctx != current))
 		devices |= device_of(ctx);
 	return devices;
+}
+
+void vs_copy_note(CUdeviceptr p, CUstream stream)
+{
+	uint64_t devices = vs_pool_uncounted(p);
+
+	if (devices)
+		devices &= runners(stream);
+	for (; devices; devices &= devices - 1)
+		vs_pool_reach(p, __builtin_ctzll(devices), false);
+}
+
+void vs_copy_note_opened(void)
+{
+	atomic_store(&has_opened, true);
+	atomic_store(&vs_copy_has_peers, true);
 }
 
 static bool can_be_peers(CUdevice device, CUdevice owner)
@@ -76,7 +96,7 @@ static bool open_to(CUdeviceptr p, CUdevice owner, CUdevice device)
 {
 	if (atomic_load(&unreachable[device]) & bit(owner))
 		return false;
-	atomic_store(&vs_copy_has_opened, true);
+	vs_copy_note_opened();
 	if (can_be_peers(device, owner) &&
 	    vs_pool_reach(p, device, true) == CUDA_SUCCESS &&
 	    vs_ipc_reach(p, device) == CUDA_SUCCESS)
@@ -220,17 +240,30 @@ void vs_copy_open_node(const CUDA_MEMCPY3D *copy, CUcontext ctx)
 	open_node(copy, devices);
 }
 
-void vs_copy_open_set(CUdeviceptr p, CUcontext ctx)
+static void open_set(CUdeviceptr p, uint64_t devices)
 {
 	struct vs_span span;
 
 	if (vs_pool_find(p, &span))
-		open_span(&span, device_of(ctx));
+		open_span(&span, devices);
+}
+
+void vs_copy_open_set(CUdeviceptr p, CUcontext ctx)
+{
+	uint64_t devices = device_of(ctx);
+
+	atomic_fetch_or(&node_devices, devices);
+	open_set(p, devices);
 }
 
 void vs_copy_open_moved(const CUDA_MEMCPY3D *copy)
 {
 	open_node(copy, atomic_load(&node_devices) | current_device());
+}
+
+void vs_copy_open_set_moved(CUdeviceptr p)
+{
+	open_set(p, atomic_load(&node_devices) | current_device());
 }
 
 void vs_copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
@@ -395,7 +428,7 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 	return peer_3d(&c, way);
 }
 
-bool vs_copy_is_closed(CUdeviceptr p, CUstream stream)
+static bool is_closed(CUdeviceptr p, CUstream stream)
 {
 	CUcontext ctx = NULL;
 	struct vs_span span;
@@ -411,6 +444,14 @@ bool vs_copy_is_closed(CUdeviceptr p, CUstream stream)
 	       !vs_peer_devices_are(__builtin_ctzll(runner), span.device);
 }
 
+bool vs_copy_refuses_set(CUdeviceptr dst, CUstream stream)
+{
+	if (atomic_load(&has_opened) && is_closed(dst, stream))
+		return true;
+	vs_copy_note(dst, stream);
+	return false;
+}
+
 static void add_owner(struct vs_order *order, const struct end *end)
 {
 	CUcontext owner = end->is_ours ? end->span.ctx : NULL;
@@ -420,11 +461,17 @@ static void add_owner(struct vs_order *order, const struct end *end)
 		order->owners[order->n++] = owner;
 }
 
-void vs_order_open(struct vs_order *order, const CUDA_MEMCPY3D *copy)
+void vs_copy_begin(struct vs_order *order, const CUDA_MEMCPY3D *copy,
+		   struct vs_way way)
 {
 	struct end dst = destination(copy), src = source(copy);
 
-	if (vs_real.cuCtxGetCurrent(&order->current) != CUDA_SUCCESS)
+	if (vs_copy_may_be_of_peer()) {
+		vs_copy_note(dst.at, way.stream);
+		vs_copy_note(src.at, way.stream);
+	}
+	if (!vs_order_is_due(way) ||
+	    vs_real.cuCtxGetCurrent(&order->current) != CUDA_SUCCESS)
 		return;
 	add_owner(order, &dst);
 	add_owner(order, &src);

@@ -15,6 +15,12 @@
  *
  * No locks here; nothing of this runs when a call succeeds.
  *
+ * Note [Copies of peers]
+ * Where peer access is enabled such a call succeeds as it came. The driver's
+ * cuMemFree waits for it all the same (Note [Peers] in pool/fence.h), so the
+ * pool is told before each copy and set which devices run it, until it knows
+ * them all. Where no device has reached another's memory that is one flag.
+ *
  * Note [Order of copies]
  * A copy in the NULL stream that reaches cuMemAlloc memory of another context
  * begins when the work that context has in its own NULL stream is done, and
@@ -51,14 +57,31 @@ struct vs_order {
 
 static inline bool vs_order_is_due(struct vs_way way)
 {
-	return vs_unlikely(vs_pool_ctx_count() > 1) &&
-	       (way.stream ? way.stream == CU_STREAM_LEGACY
-			   : !way.is_per_thread);
+	return way.stream ? way.stream == CU_STREAM_LEGACY : !way.is_per_thread;
 }
 
-/* Before such a copy, and after it. Cheap unless it reaches other contexts. */
-void vs_order_open(struct vs_order *order, const CUDA_MEMCPY3D *copy)
-	__attribute__((cold));
+/* A device may reach memory of another one, or may have; never false again. */
+extern _Atomic bool vs_copy_has_peers;
+
+static inline bool vs_copy_may_be_of_peer(void)
+{
+	return vs_unlikely(
+		atomic_load_explicit(&vs_copy_has_peers, memory_order_relaxed));
+}
+
+/* There is something to do before the copy. */
+static inline bool vs_copy_is_due(struct vs_way way)
+{
+	return vs_unlikely(vs_pool_ctx_count() > 1) &&
+	       (vs_order_is_due(way) || vs_copy_may_be_of_peer());
+}
+
+/*
+ * Before such a copy, see Note [Order of copies] and Note [Copies of peers],
+ * and after it. Cheap unless it reaches other contexts.
+ */
+void vs_copy_begin(struct vs_order *order, const CUDA_MEMCPY3D *copy,
+		   struct vs_way way) __attribute__((cold));
 void vs_order_close(const struct vs_order *order) __attribute__((cold));
 
 static inline void vs_order_end(const struct vs_order *order)
@@ -91,6 +114,8 @@ void vs_copy_open_node(const CUDA_MEMCPY3D *copy, CUcontext ctx)
 void vs_copy_open_set(CUdeviceptr p, CUcontext ctx) __attribute__((cold));
 /* The same when a node gets another copy: nobody tells where it runs. */
 void vs_copy_open_moved(const CUDA_MEMCPY3D *copy) __attribute__((cold));
+/* And when one gets another set. */
+void vs_copy_open_set_moved(CUdeviceptr p) __attribute__((cold));
 
 /*
  * `copy` is still refused: makes it a peer copy, if that is because devices
@@ -101,18 +126,18 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 
 /*
  * The body of a copy's wrapper, for one that knows its `way`: what to do first
- * where Note [Order of copies] holds (with `order`), whether a refused call is
- * worth another try, what to do instead, and the driver's arguments.
+ * beside other contexts (with `order`), whether a refused call is worth another
+ * try, what to do instead, and the driver's arguments.
  */
-#define VS_RETURN_COPIED(api, way_, order_, open_, between_, ...)              \
+#define VS_RETURN_COPIED(api, way_, begin_, open_, between_, ...)              \
 	do {                                                                   \
 		const struct vs_way way = way_;                                \
 		struct vs_order order = {.n = 0};                              \
 		CUresult result;                                               \
                                                                                \
 		vs_enter(VS_API_##api);                                        \
-		if (vs_order_is_due(way))                                      \
-			order_;                                                \
+		if (vs_copy_is_due(way))                                       \
+			begin_;                                                \
 		result = vs_real.api(__VA_ARGS__);                             \
 		if (vs_refused(result) && open_)                               \
 			result = vs_real.api(__VA_ARGS__);                     \
@@ -128,15 +153,20 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
  * peer (CUDA_ERROR_INVALID_VALUE, seen on two H200), and so it does with VMM
  * memory that is not open; that copies have opened it may not be seen.
  */
-extern _Atomic bool vs_copy_has_opened;
-bool vs_copy_is_closed(CUdeviceptr p, CUstream stream) __attribute__((cold));
+bool vs_copy_refuses_set(CUdeviceptr dst, CUstream stream)
+	__attribute__((cold));
 
+/* Before each set; see Note [Copies of peers], too. */
 static inline bool vs_set_is_refused(CUdeviceptr dst, CUstream stream)
 {
-	return vs_unlikely(atomic_load_explicit(&vs_copy_has_opened,
-						memory_order_relaxed)) &&
-	       vs_copy_is_closed(dst, stream);
+	return vs_copy_may_be_of_peer() && vs_copy_refuses_set(dst, stream);
 }
+
+/* Memory may be open to a device without peer access; never withdrawn. */
+void vs_copy_note_opened(void);
+
+/* Before a copy of a batch reaches `p`, if vs_copy_may_be_of_peer(). */
+void vs_copy_note(CUdeviceptr p, CUstream stream) __attribute__((cold));
 
 /*
  * Before a peer copy of the program's own, which needs no access: work of the

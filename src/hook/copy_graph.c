@@ -87,7 +87,8 @@ cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS *set)
 {
 	bool is_open = vs_enter(VS_API_cuGraphMemsetNodeSetParams);
 
-	open_set(is_open, set, NULL);
+	if (is_open && set && vs_pool_count() > 0)
+		vs_copy_open_set_moved(set->dst);
 	return vs_seen(vs_real.cuGraphMemsetNodeSetParams(node, set));
 }
 
@@ -162,10 +163,37 @@ static bool open_batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
 	return is_opened;
 }
 
+/* See Note [Copies of peers]. */
+static void note_batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t count,
+		       CUstream stream)
+{
+	for (size_t i = 0; vs_copy_may_be_of_peer() && i < count; i++) {
+		if (dsts)
+			vs_copy_note(dsts[i], stream);
+		if (srcs)
+			vs_copy_note(srcs[i], stream);
+	}
+}
+
 static bool open_operand(const CUmemcpy3DOperand *o, struct vs_way way)
 {
 	return o->type == CU_MEMCPY_OPERAND_TYPE_POINTER &&
 	       vs_copy_open_at(o->op.ptr.ptr, 1, way);
+}
+
+static void note_operand(const CUmemcpy3DOperand *o, CUstream stream)
+{
+	if (o->type == CU_MEMCPY_OPERAND_TYPE_POINTER)
+		vs_copy_note(o->op.ptr.ptr, stream);
+}
+
+static void note_batch_3d(CUDA_MEMCPY3D_BATCH_OP *copies, size_t n,
+			  CUstream stream)
+{
+	for (size_t i = 0; vs_copy_may_be_of_peer() && copies && i < n; i++) {
+		note_operand(&copies[i].dst, stream);
+		note_operand(&copies[i].src, stream);
+	}
 }
 
 static bool open_batch_3d(CUDA_MEMCPY3D_BATCH_OP *copies, size_t n,
@@ -191,6 +219,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyBatchAsync(
 	CUresult result;
 
 	vs_enter(VS_API_cuMemcpyBatchAsync);
+	note_batch(dsts, srcs, count, stream);
 	result = vs_real.cuMemcpyBatchAsync(dsts, srcs, sizes, count,
 					    attributes, indices, n_attributes,
 					    failed, stream);
@@ -210,6 +239,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyBatchAsync_ptsz(
 	CUresult result;
 
 	vs_enter(VS_API_cuMemcpyBatchAsync_ptsz);
+	note_batch(dsts, srcs, count, stream);
 	result = vs_real.cuMemcpyBatchAsync_ptsz(dsts, srcs, sizes, count,
 						 attributes, indices,
 						 n_attributes, failed, stream);
@@ -230,6 +260,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DBatchAsync(size_t n,
 	CUresult result;
 
 	vs_enter(VS_API_cuMemcpy3DBatchAsync);
+	note_batch_3d(copies, n, stream);
 	result = vs_real.cuMemcpy3DBatchAsync(n, copies, failed, flags, stream);
 	if (vs_refused(result) && open_batch_3d(copies, n, VS_ASYNC(stream)))
 		result = vs_real.cuMemcpy3DBatchAsync(n, copies, failed, flags,
@@ -244,6 +275,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DBatchAsync_ptsz(
 	CUresult result;
 
 	vs_enter(VS_API_cuMemcpy3DBatchAsync_ptsz);
+	note_batch_3d(copies, n, stream);
 	result = vs_real.cuMemcpy3DBatchAsync_ptsz(n, copies, failed, flags,
 						   stream);
 	if (vs_refused(result) && open_batch_3d(copies, n, VS_ASYNC_PT(stream)))
@@ -262,6 +294,7 @@ cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
 	CUresult result;
 
 	vs_enter(VS_API_cuMemcpyBatchAsync_v2);
+	note_batch(dsts, srcs, count, stream);
 	result = vs_real.cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count,
 					       attributes, indices,
 					       n_attributes, stream);
@@ -281,6 +314,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyBatchAsync_v2_ptsz(
 	CUresult result;
 
 	vs_enter(VS_API_cuMemcpyBatchAsync_v2_ptsz);
+	note_batch(dsts, srcs, count, stream);
 	result = vs_real.cuMemcpyBatchAsync_v2_ptsz(dsts, srcs, sizes, count,
 						    attributes, indices,
 						    n_attributes, stream);
@@ -299,6 +333,7 @@ cuMemcpy3DBatchAsync_v2(size_t n, CUDA_MEMCPY3D_BATCH_OP *copies,
 	CUresult result;
 
 	vs_enter(VS_API_cuMemcpy3DBatchAsync_v2);
+	note_batch_3d(copies, n, stream);
 	result = vs_real.cuMemcpy3DBatchAsync_v2(n, copies, flags, stream);
 	if (vs_refused(result) && open_batch_3d(copies, n, VS_ASYNC(stream)))
 		result = vs_real.cuMemcpy3DBatchAsync_v2(n, copies, flags,
@@ -313,6 +348,7 @@ cuMemcpy3DBatchAsync_v2_ptsz(size_t n, CUDA_MEMCPY3D_BATCH_OP *copies,
 	CUresult result;
 
 	vs_enter(VS_API_cuMemcpy3DBatchAsync_v2_ptsz);
+	note_batch_3d(copies, n, stream);
 	result = vs_real.cuMemcpy3DBatchAsync_v2_ptsz(n, copies, flags, stream);
 	if (vs_refused(result) && open_batch_3d(copies, n, VS_ASYNC_PT(stream)))
 		result = vs_real.cuMemcpy3DBatchAsync_v2_ptsz(n, copies, flags,

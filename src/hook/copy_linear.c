@@ -38,20 +38,20 @@ static CUresult between(CUdeviceptr dst, CUdeviceptr src, size_t size,
 	return vs_copy_between(&copy, way);
 }
 
-static void order_row(struct vs_order *order, CUdeviceptr dst, CUdeviceptr src,
-		      size_t size) __attribute__((cold));
+static void begin_row(struct vs_order *order, CUdeviceptr dst, CUdeviceptr src,
+		      size_t size, struct vs_way way) __attribute__((cold));
 
-static void order_row(struct vs_order *order, CUdeviceptr dst, CUdeviceptr src,
-		      size_t size)
+static void begin_row(struct vs_order *order, CUdeviceptr dst, CUdeviceptr src,
+		      size_t size, struct vs_way way)
 {
 	CUDA_MEMCPY3D copy = row(dst, src, size);
 
-	vs_order_open(order, &copy);
+	vs_copy_begin(order, &copy, way);
 }
 
 /* What is copied, how, and the driver's arguments. */
 #define RETURN_COPIED(api, dst, src, size, how, ...)                           \
-	VS_RETURN_COPIED(api, how, order_row(&order, dst, src, size),          \
+	VS_RETURN_COPIED(api, how, begin_row(&order, dst, src, size, way),     \
 			 open_row(dst, src, size, way),                        \
 			 between(dst, src, size, way), __VA_ARGS__)
 

@@ -62,28 +62,30 @@ static CUresult between_3d(const CUDA_MEMCPY3D *c, struct vs_way way)
 	return c ? vs_copy_between(c, way) : CUDA_ERROR_INVALID_VALUE;
 }
 
-static void order_2d(struct vs_order *order, const CUDA_MEMCPY2D *c)
-	__attribute__((cold));
+static void begin_2d(struct vs_order *order, const CUDA_MEMCPY2D *c,
+		     struct vs_way way) __attribute__((cold));
 
-static void order_2d(struct vs_order *order, const CUDA_MEMCPY2D *c)
+static void begin_2d(struct vs_order *order, const CUDA_MEMCPY2D *c,
+		     struct vs_way way)
 {
 	CUDA_MEMCPY3D copy;
 
 	if (!c)
 		return;
 	copy = layer(c);
-	vs_order_open(order, &copy);
+	vs_copy_begin(order, &copy, way);
 }
 
-static void order_3d(struct vs_order *order, const CUDA_MEMCPY3D *c)
+static void begin_3d(struct vs_order *order, const CUDA_MEMCPY3D *c,
+		     struct vs_way way)
 {
 	if (c)
-		vs_order_open(order, c);
+		vs_copy_begin(order, c, way);
 }
 
 /* 2d or 3d, how, and the driver's arguments. */
 #define RETURN_COPIED(api, kind, how, ...)                                     \
-	VS_RETURN_COPIED(api, how, order_##kind(&order, copy),                 \
+	VS_RETURN_COPIED(api, how, begin_##kind(&order, copy, way),            \
 			 open_##kind(copy, way), between_##kind(copy, way),    \
 			 __VA_ARGS__)
 

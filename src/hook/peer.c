@@ -147,6 +147,7 @@ VS_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer,
 	VS_AGAIN(result, vs_real.cuCtxEnablePeerAccess(peer, flags));
 	if (result != CUDA_SUCCESS || !is_open)
 		return vs_seen(result);
+	atomic_store(&vs_copy_has_peers, true);
 	result = tell_pool(peer, true);
 	if (result != CUDA_SUCCESS) {
 		vs_pool_relieve(false);
@@ -164,7 +165,7 @@ VS_EXPORT CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peer)
 
 	/* access that stays is harmless: the program cannot tell */
 	if (result == CUDA_SUCCESS && is_open) {
-		atomic_store(&vs_copy_has_opened, true);
+		vs_copy_note_opened();
 		tell_pool(peer, false);
 	}
 	return result;

@@ -21,7 +21,8 @@
  * other devices as well; but one that waits for the host, in the middle of a
  * loop on this device, would stop all reuse. So from the first wait on that
  * lasts longer than COURTESY a marker goes by the contexts that count: those of
- * the device, and of devices that have copied or set any of its memory.
+ * the device, and of devices that have copied or set any of its memory (Note
+ * [Copies of peers] in hook/copy.h).
  *
  * Note [Tag and record]: a free does fence, then load epoch; a record does
  * store epoch + 1, then fence, then look which contexts there are, then

@@ -529,6 +529,14 @@ CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened)
 	return allow_peer(pool, device);
 }
 
+uint64_t vs_pool_uncounted(CUdeviceptr p)
+{
+	struct vs_pool *pool = vs_pool_at(p);
+
+	return pool ? atomic_load(&pool->reach) & ~atomic_load(&pool->counting)
+		    : 0;
+}
+
 uint64_t vs_pool_peers(CUdevice device)
 {
 	return device >= 0 && device < VS_MAX_DEVICES

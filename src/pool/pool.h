@@ -180,6 +180,11 @@ uint64_t vs_pool_peers(CUdevice device);
  * also gets access to every chunk, present and future, or an error.
  */
 CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened);
+/*
+ * Devices (bits) with access to the memory at `p` that have copied and set none
+ * of it so far; see Note [Peers] in pool/fence.h. None: it is not the pool's.
+ */
+uint64_t vs_pool_uncounted(CUdeviceptr p);
 
 /* In a forked child: forgets everything, frees nothing. */
 void vs_pool_forked(void);

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * victim_peer copy|rows|batch|set|node [captured|late]: a stream of a device
+ * copies or sets blocks of another one, which frees them at once: the driver's
+ * cuMemFree waits for that. Beside an open capture; after a kernel of the peer
+ * that waited for the host for more than a second.
+ */
+#include "victim_link.h"
+
+#define SIZE ((size_t)20 * MiB)
+#define ROUNDS 20
+
+static CUcontext owner, peer;
+static CUstream stream; /* of the peer */
+static CUdeviceptr mine[ROUNDS];
+static CUgraphExec exec;
+
+static void copy_rows(CUdeviceptr to, CUdeviceptr from)
+{
+	CUDA_MEMCPY2D c = {.dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			   .dstDevice = to,
+			   .dstPitch = MiB,
+			   .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			   .srcDevice = from,
+			   .srcPitch = MiB,
+			   .WidthInBytes = MiB,
+			   .Height = SIZE / MiB};
+
+	TRY(cuMemcpy2DAsync(&c, stream));
+}
+
+static void copy_batch(CUdeviceptr to, CUdeviceptr from)
+{
+#if CUDA_VERSION >= 13000
+	CUmemcpyAttributes attributes = {
+		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	size_t size = SIZE, index = 0;
+
+	TRY(cuMemcpyBatchAsync(&to, &from, &size, 1, &attributes, &index, 1,
+			       stream));
+#else
+	TRY(cuMemcpyDtoDAsync(to, from, SIZE, stream));
+#endif
+}
+
+static CUDA_MEMSET_NODE_PARAMS node_of(CUdeviceptr p)
+{
+	return (CUDA_MEMSET_NODE_PARAMS){.dst = p,
+					 .value = 200,
+					 .elementSize = 1,
+					 .width = SIZE,
+					 .height = 1};
+}
+
+/* A node that was made for the peer's memory gets the owner's. */
+static void set_by_node(CUdeviceptr p)
+{
+	CUDA_MEMSET_NODE_PARAMS here = node_of(mine[0]), there = node_of(p);
+	CUgraphNode node;
+	CUgraph graph;
+
+	TRY(cuGraphCreate(&graph, 0));
+	TRY(cuGraphAddMemsetNode(&node, graph, NULL, 0, &here, peer));
+	TRY(cuCtxSetCurrent(owner));
+	TRY(cuGraphMemsetNodeSetParams(node, &there));
+	TRY(cuCtxSetCurrent(peer));
+	TRY(cuGraphInstantiate(&exec, graph, 0));
+	TRY(cuGraphLaunch(exec, stream));
+	TRY(cuGraphDestroy(graph));
+}
+
+static void work(const char *what, CUdeviceptr to, CUdeviceptr from)
+{
+	if (!strcmp(what, "copy"))
+		TRY(cuMemcpyDtoDAsync(to, from, SIZE, stream));
+	else if (!strcmp(what, "rows"))
+		copy_rows(to, from);
+	else if (!strcmp(what, "batch"))
+		copy_batch(to, from);
+	else if (!strcmp(what, "set"))
+		TRY(cuMemsetD8Async(from, 200, SIZE, stream));
+	else
+		set_by_node(from);
+}
+
+static _Atomic bool may_go_on;
+
+static void CUDA_CB wait_to_go_on(void *unused)
+{
+	(void)unused;
+	while (!may_go_on)
+		usleep(1000);
+}
+
+static void wait_for_the_host(void)
+{
+	size_t available, total;
+	CUdeviceptr p;
+
+	TRY(cuLaunchHostFunc(stream, wait_to_go_on, NULL));
+	TRY(cuCtxSetCurrent(owner));
+	TRY(cuMemGetInfo(&available, &total));
+	for (size_t i = 0; i < 30; i++) {
+		p = victim_alloc(available / 10 + i * MiB);
+		TRY(cuMemsetD8(p, 1, MiB));
+		TRY(cuCtxSynchronize());
+		victim_free(p);
+	}
+	may_go_on = true;
+	TRY(cuCtxSetCurrent(peer));
+	TRY(cuStreamSynchronize(stream));
+}
+
+/* One device's block, and what the other does with it. */
+static void round_of(const char *what, int i, CUstream own)
+{
+	CUdeviceptr p;
+
+	TRY(cuCtxSetCurrent(owner));
+	p = victim_alloc(SIZE);
+	TRY(cuMemsetD8Async(p, (unsigned char)(i + 1), SIZE, own));
+	TRY(cuStreamSynchronize(own));
+	TRY(cuCtxSetCurrent(peer));
+	TRY(cuLaunchHostFunc(stream, victim_nap, NULL));
+	work(what, mine[i], p);
+	TRY(cuCtxSetCurrent(owner));
+	victim_free(p);
+	if (exec)
+		TRY(cuGraphExecDestroy(exec));
+	exec = NULL;
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "copy";
+	const char *when = argc > 2 ? argv[2] : "";
+	bool is_copy = strcmp(what, "set") != 0 && strcmp(what, "node") != 0;
+	bool is_captured = !strcmp(when, "captured");
+	CUstream own, captured;
+	CUgraph graph;
+
+	peer = victim_start(1);
+	owner = victim_start(0);
+	TRY(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
+	TRY(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+	TRY(cuCtxSetCurrent(peer));
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuCtxEnablePeerAccess(owner, 0));
+	for (int i = 0; i < ROUNDS; i++)
+		mine[i] = victim_alloc(SIZE);
+	if (!strcmp(when, "late"))
+		wait_for_the_host();
+	TRY(cuCtxSetCurrent(owner));
+	if (is_captured)
+		TRY(cuStreamBeginCapture(captured,
+					 CU_STREAM_CAPTURE_MODE_RELAXED));
+	for (int i = 0; i < ROUNDS; i++)
+		round_of(what, i, own);
+	if (is_captured)
+		TRY(cuStreamEndCapture(captured, &graph));
+	TRY(cuCtxSetCurrent(peer));
+	TRY(cuStreamSynchronize(stream));
+	for (int i = 0; is_copy && i < ROUNDS; i++)
+		printf("%d: %d\n", i, victim_is_filled(mine[i], SIZE, i + 1));
+	puts(what);
+	return 0;
+}
