@@ -357,9 +357,12 @@ CUresult vs_range_slab(struct vs_pool *pool, struct vs_slabs *s, unsigned class)
 void vs_range_sync_free(struct vs_pool *pool)
 {
 	struct vs_fence *f = &pool->fence;
+	uint64_t tag = atomic_load(&f->epoch);
 
 	vs_stat_add(&pool->stats, sync_free, 1);
-	vs_fence_wait_tag(f, atomic_load(&f->epoch), UINT64_MAX);
+	/* no marker beside a capture, which may end meanwhile */
+	if (!vs_fence_wait_tag(f, tag, UINT64_MAX) && !vs_fence_barrier(f))
+		vs_fence_wait_tag(f, tag, UINT64_MAX);
 }
 
 void vs_range_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx)

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_capture: a stream is captured in each mode while a second thread
- * allocates and frees; the graph must be whole and give the right data. A
- * context dies beside a capture that began while it was current. What the
+ * victim_capture [wait]: a stream is captured in each mode while a second
+ * thread allocates and frees; the graph must be whole and give the right data.
+ * A context dies beside a capture that began while it was current. What the
  * capturing thread itself must not do is refused, and spoils the capture: a
- * program that goes on without a graph then must not get one.
+ * program that goes on without a graph then must not get one. Or a program
+ * whose only wait is cuMemFree, which waits beside a capture, too: so does mode
+ * sync.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -157,14 +159,49 @@ static void try_inside(const char *name, CUstreamCaptureMode mode,
 	TRY(cuStreamDestroy(stream));
 }
 
-int main(void)
+static _Atomic int answer;
+
+static void CUDA_CB answer_late(void *unused)
+{
+	(void)unused;
+	usleep(100000);
+	answer = 42;
+}
+
+static void free_waits(const char *name, size_t size)
+{
+	CUdeviceptr p = victim_alloc(size);
+	CUstream stream, captured;
+	CUgraph graph;
+
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+	TRY(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+	answer = 0;
+	TRY(cuMemsetD8Async(p, 1, size, stream));
+	TRY(cuLaunchHostFunc(stream, answer_late, NULL));
+	victim_free(p);
+	printf("%s: after its free %d\n", name, answer);
+	TRY(cuStreamEndCapture(captured, &graph));
+	TRY(cuGraphDestroy(graph));
+	TRY(cuStreamDestroy(captured));
+	TRY(cuStreamDestroy(stream));
+}
+
+int main(int argc, char **argv)
 {
 	const CUstreamCaptureMode global = CU_STREAM_CAPTURE_MODE_GLOBAL;
 	const CUstreamCaptureMode local = CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
 	const CUstreamCaptureMode relaxed = CU_STREAM_CAPTURE_MODE_RELAXED;
 	pthread_t thread;
 
+	(void)argv;
 	ctx = victim_start(0);
+	if (argc > 1) {
+		free_waits("large", SIZE);
+		free_waits("small", KiB);
+		return 0;
+	}
 	CHECK(pthread_create(&thread, NULL, other, NULL) == 0);
 	for (int i = 0; i < 3; i++) {
 		capture("global", CU_STREAM_CAPTURE_MODE_GLOBAL);
