@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/uthash_meta.h"
 #include "driver/real.h"
+#include "hook/hook.h"
 
 /* What was set for an allocation. Its id is never used again. */
 struct mark {
@@ -81,7 +82,7 @@ static CUresult sync_context(CUcontext ctx)
 	unsigned int flags = 0;
 	CUresult result;
 
-	if (!vs_real.cuCtxSetFlags || !vs_real.cuCtxGetFlags)
+	if (!vs_real.cuCtxGetFlags)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	result = vs_real.cuCtxPushCurrent_v2(ctx);
 	if (result != CUDA_SUCCESS)
@@ -127,4 +128,64 @@ bool vs_memops_get(const struct vs_span *span, uint64_t *value_out)
 		*value_out = m->is_sync;
 	pthread_mutex_unlock(&lock);
 	return m != NULL;
+}
+
+/* The least context above `last` that holds memory for which it is set. */
+static CUcontext next_context(CUcontext last)
+{
+	CUcontext least = NULL;
+	struct mark *m, *next;
+
+	pthread_mutex_lock(&lock);
+	HASH_ITER (hh, marks, m, next) {
+		struct vs_span span;
+
+		if (m->is_sync && vs_pool_find(m->base, &span) &&
+		    span.id == m->id && span.ctx > last &&
+		    (!least || span.ctx < least))
+			least = span.ctx;
+	}
+	pthread_mutex_unlock(&lock);
+	return least;
+}
+
+/*
+ * The program has set a context's flags, all of them: it does not know that one
+ * stands for an attribute of its memory.
+ */
+static CUresult flags_set(bool is_open, CUresult result)
+{
+	CUcontext ctx = NULL;
+
+	if (result == CUDA_SUCCESS && is_open &&
+	    atomic_load_explicit(&n_marks, memory_order_relaxed) > 0) {
+		while ((ctx = next_context(ctx)))
+			sync_context(ctx);
+	}
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuCtxSetFlags(unsigned int flags)
+{
+	bool is_open = vs_enter(VS_API_cuCtxSetFlags);
+
+	return flags_set(is_open, vs_real.cuCtxSetFlags(flags));
+}
+
+VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxSetFlags(CUdevice device,
+						      unsigned int flags)
+{
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxSetFlags);
+
+	return flags_set(is_open,
+			 vs_real.cuDevicePrimaryCtxSetFlags(device, flags));
+}
+
+VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxSetFlags_v2(CUdevice device,
+							 unsigned int flags)
+{
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxSetFlags_v2);
+
+	return flags_set(is_open,
+			 vs_real.cuDevicePrimaryCtxSetFlags_v2(device, flags));
 }

@@ -105,6 +105,20 @@ static void wait_before(struct sim_stream *stream)
 	sim_wait_clock(&clock);
 }
 
+/* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, or the context's flag. */
+static bool must_wait(const struct sim_stream *stream, const struct sim_op *op)
+{
+	bool wait = stream->ctx->flags & CU_CTX_SYNC_MEMOPS;
+	unsigned i;
+
+	for (i = 0; i < op->n_touch && !wait; i++) {
+		struct sim_memory *m = sim_memory_find(op->touch[i].addr);
+
+		wait = m && m->memops_wait;
+	}
+	return wait;
+}
+
 static CUresult submit(struct sim_stream *stream, struct sim_op *op, bool async)
 {
 	const struct sim_extent *dst = &op->touch[0], *src = &op->touch[1];
@@ -112,6 +126,8 @@ static CUresult submit(struct sim_stream *stream, struct sim_op *op, bool async)
 	bool devices = dst->home != SIM_HOST_HOME && src->home != SIM_HOST_HOME;
 	CUresult result;
 
+	if (devices && !async && must_wait(stream, op))
+		return sim_submit_sync(stream, op);
 	if (stream->capture || devices || (async && !dst->host && !src->host))
 		return sim_submit(stream, op, 1);
 	if (dst->host || !stageable || (!async && src->size > STAGED_MAX))

@@ -30,6 +30,7 @@ struct sim_memory {
 	uint64_t mapping_start, mapping_size; /* the 2 MiB block(s) */
 	unsigned flags;			      /* of host memory */
 	bool sync_memops;
+	bool memops_wait;	 /* the program has set it */
 	bool going;		 /* a free waits for the device */
 	struct sim_block *block; /* legacy (sim_legacy.c) */
 	struct sim_pool *pool;	 /* async (sim_pool.c) */

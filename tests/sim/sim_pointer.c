@@ -302,6 +302,7 @@ CUresult sim_cuPointerSetAttribute(const void *value,
 	if (p.memory->kind == SIM_ASYNC)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	p.memory->sync_memops = *(const unsigned int *)value;
+	p.memory->memops_wait = p.memory->sync_memops;
 	return CUDA_SUCCESS;
 }
 
