@@ -313,7 +313,6 @@ static void read_environment(void)
 {
 	size_t log_row = 0;
 
-	vs_log_note_stderr();
 	for (size_t i = 0; i < N_ROWS; i++)
 		if (rows[i].field == &vs_knobs.log)
 			log_row = i;

@@ -25,25 +25,38 @@ static _Atomic unsigned n_lines[VS_LOG_DEBUG];
 
 /* Note [Descriptor 2]; constant once noted. */
 static struct stat noted;
+static bool was_closed;
+static _Atomic bool is_noted;
 
 void vs_log_note_stderr(void)
 {
 	int saved = errno;
 
-	if (fstat(STDERR_FILENO, &noted) != 0)
+	was_closed = fstat(STDERR_FILENO, &noted) != 0;
+	if (was_closed)
 		noted = (struct stat){0};
+	atomic_store(&is_noted, true);
 	errno = saved;
 }
 
-/* A file that is read and written anywhere in. */
-static bool is_data(const struct stat *about, int fd)
+static void __attribute__((constructor)) at_start(void)
+{
+	if (!atomic_load(&is_noted))
+		vs_log_note_stderr();
+}
+
+/* Whether `now`, which is not what was noted, is for people to read. */
+static bool is_for_people(const struct stat *now, int fd)
 {
 	int flags;
 
-	if (!S_ISREG(about->st_mode))
-		return S_ISSOCK(about->st_mode) || S_ISBLK(about->st_mode);
+	if (!S_ISREG(now->st_mode))
+		return was_closed ? isatty(fd)
+				  : !S_ISSOCK(now->st_mode) &&
+					    !S_ISBLK(now->st_mode);
 	flags = fcntl(fd, F_GETFL);
-	return (flags & O_ACCMODE) == O_RDWR && !(flags & O_APPEND);
+	return (flags & O_APPEND) ||
+	       (!was_closed && (flags & O_ACCMODE) != O_RDWR);
 }
 
 int vs_log_stderr(void)
@@ -51,9 +64,13 @@ int vs_log_stderr(void)
 	int saved = errno, fd = STDERR_FILENO;
 	struct stat now;
 
+	/* a constructor of the program's may come before the one above */
+	if (!atomic_load(&is_noted))
+		vs_log_note_stderr();
 	if (fstat(fd, &now) != 0)
 		fd = -1;
-	else if (!vs_fd_is_same(&now, &noted) && is_data(&now, fd))
+	else if ((was_closed || !vs_fd_is_same(&now, &noted)) &&
+		 !is_for_people(&now, fd))
 		fd = -1;
 	errno = saved;
 	return fd;

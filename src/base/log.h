@@ -12,10 +12,13 @@
  * The function that first knows an error logs it, callers pass it up.
  *
  * Note [Descriptor 2]: a daemon may close all that it has, and what it opens
- * next, a database or a connection, is descriptor 2 then. So what became of it
- * since the knobs were read is looked at before each line: nothing is written
- * to a socket or a block device that is new there, nor to a file that is open
- * for reading, too, and not for appending, as a log is.
+ * next, a database or a connection, is descriptor 2 then. So stderr is what the
+ * program was started with, noted before it runs, and what became of it since
+ * is looked at before each line: nothing is written to a socket or a block
+ * device that is new there, nor to a file that is open for reading, too, and
+ * not for appending, as a log is. In a program that was started without a
+ * descriptor 2 the first thing that it opens is just that: nothing is written
+ * but to a terminal and to files that are open for appending.
  */
 #ifndef VS_BASE_LOG_H
 #define VS_BASE_LOG_H
@@ -40,7 +43,7 @@ static inline bool vs_log_on(enum vs_log_level level)
 	return (int)level <= vs_log_level;
 }
 
-/* What descriptor 2 is now, is stderr. Once, when the knobs are read. */
+/* What descriptor 2 is now, is stderr. Done once, when the shim is loaded. */
 void vs_log_note_stderr(void);
 /* Where stderr is: 2, or -1, see Note [Descriptor 2]. Async-signal-safe. */
 int vs_log_stderr(void);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * help: VMMSHIM_HELP=1 prints every knob on stderr when a program starts,
- * whether it uses CUDA or not: that is how one asks the shim about itself. The
- * only thing that runs in a process before it uses CUDA, so it does no more
- * than look for the variable unless it is there.
+ * whether it uses CUDA or not: that is how one asks the shim about itself. With
+ * the look at descriptor 2 in base/log the only thing that runs in a process
+ * before it uses CUDA, so it does no more than look for the variable unless it
+ * is there.
  */
 #include "config.h"
 

@@ -179,6 +179,54 @@ static void writes_to_stderr_only(void **unused)
 	assert_string_equal(child_text(&c), "vmmshim warn: stderr\n");
 }
 
+/* The program was started without a descriptor 2. */
+static void closed_first(void *unused)
+{
+	char name[] = "/tmp/vmmshim-test-XXXXXX";
+	int file = mkstemp(name), saved = dup(STDERR_FILENO), ends[2];
+	int output = open(name, O_WRONLY);
+	int log_file = open(name, O_WRONLY | O_APPEND);
+	int terminal = posix_openpt(O_RDWR | O_NOCTTY), side;
+	char got[64] = "";
+
+	(void)unused;
+	CHECK(file >= 0 && output >= 0 && log_file >= 0 && unlink(name) == 0);
+	CHECK(pipe(ends) == 0);
+	close(STDERR_FILENO);
+	vs_log_note_stderr();
+	vs_warn("nowhere");
+	dup2(output, STDERR_FILENO);
+	vs_warn("its output");
+	dup2(file, STDERR_FILENO);
+	vs_warn("a database");
+	dup2(ends[1], STDERR_FILENO);
+	vs_warn("a worker");
+	CHECK(lseek(file, 0, SEEK_END) == 0);
+	CHECK(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0);
+	CHECK(read(ends[0], got, sizeof(got)) < 0);
+	dup2(log_file, STDERR_FILENO);
+	vs_warn("a log");
+	CHECK(lseek(file, 0, SEEK_END) > 0);
+	/* some build machines have none */
+	if (terminal >= 0 && grantpt(terminal) == 0 &&
+	    unlockpt(terminal) == 0 &&
+	    (side = open(ptsname(terminal), O_RDWR | O_NOCTTY)) >= 0) {
+		dup2(side, STDERR_FILENO);
+		vs_warn("a terminal");
+		CHECK(read(terminal, got, sizeof(got) - 1) > 0);
+		CHECK(strstr(got, "warn: a terminal"));
+	}
+	dup2(saved, STDERR_FILENO);
+}
+
+static void writes_to_no_file_of_the_program(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, closed_first, NULL);
+	assert_child_ok(&c);
+	assert_string_equal(child_text(&c), "");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -187,6 +235,7 @@ int main(void)
 		cmocka_unit_test(stays_one_line),
 		cmocka_unit_test(caps_each_level),
 		cmocka_unit_test(writes_to_stderr_only),
+		cmocka_unit_test(writes_to_no_file_of_the_program),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
