@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/thread.h"
 
+#include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 
 #include "base/meta.h"
+
+/* Room for the driver's own calls; only what is used is ever touched. */
+#define STACK_BYTES ((size_t)256 * 1024)
+#define STACK_ALIGN ((size_t)4096)
 
 __thread struct vs_thread *vs_thread_current
 	__attribute__((tls_model("initial-exec")));
@@ -91,4 +97,38 @@ void vs_thread_forked(void)
 			atomic_store(&t->in_use, 0);
 	}
 	vs_meta_forked();
+}
+
+static int create(void *(*run)(void *), size_t stack_bytes)
+{
+	pthread_attr_t attributes;
+	pthread_t thread;
+	int error = pthread_attr_init(&attributes);
+
+	if (error)
+		return error;
+	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+	if (stack_bytes)
+		pthread_attr_setstacksize(&attributes, stack_bytes);
+	error = pthread_create(&thread, &attributes, run, NULL);
+	pthread_attr_destroy(&attributes);
+	return error;
+}
+
+int vs_thread_start(void *(*run)(void *), size_t tls_bytes)
+{
+	size_t stack_bytes = (STACK_BYTES + tls_bytes + STACK_ALIGN - 1) /
+			     STACK_ALIGN * STACK_ALIGN;
+	sigset_t signals, saved;
+	int error;
+
+	/* the new thread inherits the mask: no signal ever lands there */
+	sigfillset(&signals);
+	pthread_sigmask(SIG_SETMASK, &signals, &saved);
+	error = create(run, stack_bytes);
+	/* the C library may put more of its own there than is known */
+	if (error == EINVAL)
+		error = create(run, 0);
+	pthread_sigmask(SIG_SETMASK, &saved, NULL);
+	return error;
 }

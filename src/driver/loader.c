@@ -313,6 +313,26 @@ int vs_loader_iterate(int (*look)(struct dl_phdr_info *, size_t, void *),
 	return result;
 }
 
+static int add_tls(struct dl_phdr_info *info, size_t size, void *data)
+{
+	size_t *sum = data;
+
+	(void)size;
+	for (int i = 0; i < info->dlpi_phnum; i++)
+		if (info->dlpi_phdr[i].p_type == PT_TLS)
+			*sum += info->dlpi_phdr[i].p_memsz +
+				info->dlpi_phdr[i].p_align;
+	return 0;
+}
+
+size_t vs_loader_tls(void)
+{
+	size_t sum = 0;
+
+	vs_loader_iterate(add_tls, &sum);
+	return sum;
+}
+
 static int look_for_self(struct dl_phdr_info *info, size_t size, void *data)
 {
 	struct search *s = data;

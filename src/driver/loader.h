@@ -12,6 +12,7 @@
 
 #include <link.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* A loaded object. Stays true as long as the object is loaded. */
@@ -48,6 +49,9 @@ int vs_loader_iterate(int (*look)(struct dl_phdr_info *, size_t, void *),
 void vs_loader_before_fork(void);
 void vs_loader_after_fork(void); /* in the parent */
 void vs_loader_forked(void);	 /* in the child */
+
+/* Bytes of thread-local variables of all objects, with room to align them. */
+size_t vs_loader_tls(void);
 
 /* The shim's own object. */
 bool vs_loader_self(struct vs_image *image_out);

@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,9 @@
 #include "base/cancel.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/thread.h"
 #include "base/uthash_meta.h"
+#include "driver/loader.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
 #include "hook/ipc_wire.h"
@@ -29,7 +30,6 @@
 /* How often the thread looks when something is in its way. */
 #define SOON_MS 20
 #define EXIT_WAIT_MS 20
-#define STACK_BYTES (256 * 1024)
 
 /* A handle that was made. Its allocation may have been freed since. */
 struct exported {
@@ -365,35 +365,10 @@ static void at_exit(void)
 		vs_cancel_free_sleep(1000000);
 }
 
-static int create(pthread_t *thread_out, size_t stack_bytes)
-{
-	pthread_attr_t attributes;
-	int error = pthread_attr_init(&attributes);
-
-	if (error)
-		return error;
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	if (stack_bytes)
-		pthread_attr_setstacksize(&attributes, stack_bytes);
-	error = pthread_create(thread_out, &attributes, run, NULL);
-	pthread_attr_destroy(&attributes);
-	return error;
-}
-
 static bool start_thread(void)
 {
-	sigset_t all, saved;
-	pthread_t thread;
-	int error;
+	int error = vs_thread_start(run, vs_loader_tls());
 
-	/* the new thread inherits the mask: no signal ever lands there */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &saved);
-	error = create(&thread, STACK_BYTES);
-	/* a program with much thread-local memory needs a larger stack */
-	if (error == EINVAL)
-		error = create(&thread, 0);
-	pthread_sigmask(SIG_SETMASK, &saved, NULL);
 	if (error)
 		errno = error;
 	else

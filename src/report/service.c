@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,12 +18,11 @@
 #include "base/log.h"
 #include "base/stat.h"
 #include "base/thread.h"
+#include "driver/loader.h"
 #include "driver/vmm.h"
 #include "pool/pool.h"
 #include "report/trace.h"
 
-/* Room for the driver's own calls; only what is used is ever touched. */
-#define STACK_BYTES (256 * 1024)
 #define TRACE_MS 100
 #define PERIOD_MIN_MS 50
 #define PERIOD_MAX_MS 1000
@@ -192,26 +190,9 @@ static void at_exit(void)
 		vs_pool_ending(false);
 }
 
-static int create(pthread_t *thread_out, size_t stack_bytes)
-{
-	pthread_attr_t attributes;
-	int error = pthread_attr_init(&attributes);
-
-	if (error)
-		return error;
-	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-	if (stack_bytes)
-		pthread_attr_setstacksize(&attributes, stack_bytes);
-	error = pthread_create(thread_out, &attributes, run, NULL);
-	pthread_attr_destroy(&attributes);
-	return error;
-}
-
 void vs_service_start(void)
 {
 	int not_started = NOT_STARTED;
-	sigset_t all, saved;
-	pthread_t thread;
 	int error;
 
 	if (atomic_load_explicit(&life, memory_order_relaxed) != NOT_STARTED ||
@@ -219,14 +200,7 @@ void vs_service_start(void)
 		return;
 	if (vs_knobs.neighbours)
 		vs_board_join();
-	/* the new thread inherits the mask: no signal ever lands there */
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &saved);
-	error = create(&thread, STACK_BYTES);
-	/* a program with much thread-local memory needs a larger stack */
-	if (error == EINVAL)
-		error = create(&thread, 0);
-	pthread_sigmask(SIG_SETMASK, &saved, NULL);
+	error = vs_thread_start(run, vs_loader_tls());
 	if (error) {
 		vs_board_leave();
 		atomic_store(&life, FAILED);

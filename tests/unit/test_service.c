@@ -30,7 +30,12 @@
 #include "fake_pool.h"
 #include "report/trace.h"
 
+/* Thread-local memory of the program, and what the driver needs of a stack. */
+#define TLS_BYTES (224 * 1024)
+#define CALL_BYTES (128 * 1024)
+
 static struct child c;
+static __thread volatile char variables[TLS_BYTES];
 
 static void sleep_ms(long ms)
 {
@@ -121,6 +126,33 @@ static void look_at_thread(void *unused)
 	/* each request is served once */
 	sleep_ms(100);
 	CHECK(fake_n_trims == 1);
+}
+
+static void make_a_deep_call(void)
+{
+	volatile char room[CALL_BYTES];
+
+	for (size_t i = 0; i < sizeof(room); i += 1024)
+		room[i] = 1;
+}
+
+static void have_much_thread_local_memory(void *unused)
+{
+	(void)unused;
+	for (size_t i = 0; i < sizeof(variables); i++)
+		variables[i] = 1;
+	fake_in_trim = make_a_deep_call;
+	start();
+	vs_service_post_trim();
+	CHECK(reaches(&fake_n_trims, 1));
+}
+
+/* The C library takes that out of the stack. */
+static void has_a_stack_all_the_same(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, have_much_thread_local_memory, NULL);
+	assert_child_ok(&c);
 }
 
 static void a_thread_of_its_own(void **unused)
@@ -520,6 +552,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_thread_of_its_own),
+		cmocka_unit_test(has_a_stack_all_the_same),
 		cmocka_unit_test(sleeps_when_quiet),
 		cmocka_unit_test(loses_no_wake),
 		cmocka_unit_test(no_call_after_exit),
