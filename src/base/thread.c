@@ -46,8 +46,11 @@ static struct vs_thread *take_over(void)
 	for (t = vs_thread_first(); t; t = t->next) {
 		int unused = 0;
 
-		if (atomic_compare_exchange_strong(&t->in_use, &unused, 1))
-			return t;
+		if (!atomic_compare_exchange_strong(&t->in_use, &unused, 1))
+			continue;
+		/* it may have been cancelled in a driver call from the pool */
+		t->depth = 0;
+		return t;
 	}
 	return NULL;
 }

@@ -41,10 +41,9 @@ struct vs_thread {
 	struct vs_thread *next; /* all ever made; constant once published */
 	/* calls of each intercepted function; owner writes, anyone reads */
 	_Atomic uint64_t calls[VS_API_COUNT];
-	void *cache;		   /* pool/cache owns it */
-	unsigned char depth;	   /* > 0: in the pool (hook/hook.h) */
-	unsigned char has_relaxed; /* capture mode is relaxed by the shim */
-	_Atomic int in_use;	   /* owned by a living thread */
+	void *cache;	     /* pool/tcache owns it */
+	unsigned char depth; /* > 0: in the pool (hook/hook.h) */
+	_Atomic int in_use;  /* owned by a living thread */
 };
 
 extern __thread struct vs_thread *vs_thread_current
