@@ -82,34 +82,65 @@ static void on_trim(int number, siginfo_t *info, void *unused)
 	errno = saved_errno;
 }
 
-/* `knob` names the variable that would choose another signal. */
-static void install(int number, handler *ours, const char *knob)
+/*
+ * Puts back what ours replaced. The program may set handlers meanwhile: what
+ * comes to light when one is put in place, and neither was ours nor is what was
+ * put there last, is newer than that and has its place.
+ */
+static void give_back(int number, struct sigaction put, handler *ours)
+{
+	handler *expected = ours;
+	struct sigaction seen;
+
+	while (!sigaction(number, &put, &seen) &&
+	       seen.sa_sigaction != expected) {
+		expected = put.sa_sigaction;
+		put = seen;
+	}
+}
+
+/*
+ * Sets `ours` where nothing is set, and tells what was. Asked first, so that a
+ * handler of the program's never misses a signal; but another thread may set
+ * one between the two calls, and it must not be lost.
+ */
+static bool take(int number, handler *ours, struct sigaction *old_out)
 {
 	struct sigaction action = {.sa_flags = SA_RESTART | SA_ONSTACK |
 					       SA_SIGINFO};
-	struct sigaction old;
-	char text[24];
-	struct vs_fmt name = vs_fmt_start(text, sizeof(text));
 
-	vs_parse_signal_name(number, &name);
-	if (sigaction(number, NULL, &old)) {
-		vs_warn("%s: %s cannot be caught", knob, text);
-		return;
-	}
-	if (old.sa_handler != SIG_DFL) {
-		vs_warn("%s: %s is %s by the program and stays so; "
-			"choose another signal or none",
-			knob, text,
-			old.sa_handler == SIG_IGN ? "ignored" : "handled");
-		return;
-	}
+	if (sigaction(number, NULL, old_out))
+		return false;
+	if (old_out->sa_handler != SIG_DFL)
+		return true;
 	action.sa_sigaction = ours;
 	/*
 	 * A handler of the program that jumps out of a dump would leave it
 	 * unfinished for good.
 	 */
 	sigfillset(&action.sa_mask);
-	sigaction(number, &action, NULL);
+	if (sigaction(number, &action, old_out))
+		return false;
+	if (old_out->sa_handler != SIG_DFL)
+		give_back(number, *old_out, ours);
+	return true;
+}
+
+/* `knob` names the variable that would choose another signal. */
+static void install(int number, handler *ours, const char *knob)
+{
+	struct sigaction old;
+	char text[24];
+	struct vs_fmt name = vs_fmt_start(text, sizeof(text));
+
+	vs_parse_signal_name(number, &name);
+	if (!take(number, ours, &old))
+		vs_warn("%s: %s cannot be caught", knob, text);
+	else if (old.sa_handler != SIG_DFL)
+		vs_warn("%s: %s is %s by the program and stays so; "
+			"choose another signal or none",
+			knob, text,
+			old.sa_handler == SIG_IGN ? "ignored" : "handled");
 }
 
 void vs_signal_install(void)

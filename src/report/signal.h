@@ -4,8 +4,9 @@
  * trim signal (its handler posts to the service thread).
  *
  * Installed when the program first initialises CUDA, only over SIG_DFL: a
- * signal that is ignored or owned stays so, with one warning. A program that
- * takes a signal later simply has it.
+ * signal that is ignored or owned stays so, with one warning, also when another
+ * thread takes it at that moment. A program that takes a signal later simply
+ * has it.
  *
  * In a forked child neither signal tells or trims. What the program's own
  * processes send does what it did without the shim; from others, who mean the

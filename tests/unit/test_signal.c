@@ -59,6 +59,28 @@ void *malloc(size_t size)
 	atomic_flag_clear(&malloc_lock);
 	return p;
 }
+
+/*
+ * What another thread of the program sets after the first, second and third
+ * call for SIGUSR1; NULL: nothing.
+ */
+static void (*meanwhile[3])(int number);
+static int n_calls;
+
+int __sigaction(int number, const struct sigaction *set, struct sigaction *old);
+
+int sigaction(int number, const struct sigaction *set, struct sigaction *old)
+{
+	int result = __sigaction(number, set, old);
+
+	if (number == SIGUSR1 && n_calls < 3 && meanwhile[n_calls])
+		__sigaction(
+			number,
+			&(struct sigaction){.sa_handler = meanwhile[n_calls]},
+			NULL);
+	n_calls += number == SIGUSR1;
+	return result;
+}
 #endif
 
 static void install(void)
@@ -199,6 +221,59 @@ static void owned(void **unused)
 		assert_child_ok(&c);
 		assert_string_equal(child_text(&c), expected);
 	}
+}
+
+#ifndef IS_SANITIZED
+static void nothing_either(int number)
+{
+	(void)number;
+}
+
+static void nothing_at_last(int number)
+{
+	(void)number;
+}
+
+static const struct race {
+	void (*set[3])(int number);
+} races[] = {
+	{{nothing, NULL, NULL}},
+	{{nothing, nothing_either, NULL}},
+	{{nothing, nothing_either, nothing_at_last}},
+	{{nothing, SIG_IGN, nothing_at_last}},
+	{{SIG_IGN, NULL, nothing_at_last}},
+};
+
+static void install_amid(void *arg)
+{
+	const struct race *race = arg;
+	void (*last)(int number) = NULL;
+	struct sigaction now;
+
+	n_calls = 0;
+	memcpy(meanwhile, race->set, sizeof(meanwhile));
+	install();
+	for (int i = 0; i < 3 && i < n_calls; i++)
+		if (race->set[i])
+			last = race->set[i];
+	__sigaction(SIGUSR1, NULL, &now);
+	CHECK(now.sa_handler == last);
+}
+#endif
+
+/* A handler that the program sets while ours is being set. */
+static void set_meanwhile(void **unused)
+{
+	(void)unused;
+#ifdef IS_SANITIZED
+	skip(); /* has a sigaction of its own */
+#else
+	for (size_t i = 0; i < sizeof(races) / sizeof(races[0]); i++) {
+		child_run(&c, NULL, install_amid, (void *)&races[i]);
+		assert_child_ok(&c);
+		assert_non_null(strstr(c.err, "by the program and stays so"));
+	}
+#endif
 }
 
 static void same_for_both(void **unused)
@@ -465,6 +540,7 @@ int main(void)
 		cmocka_unit_test(another_number),
 		cmocka_unit_test(none),
 		cmocka_unit_test(owned),
+		cmocka_unit_test(set_meanwhile),
 		cmocka_unit_test(same_for_both),
 		cmocka_unit_test(program_comes_later),
 		cmocka_unit_test(in_a_system_call),
