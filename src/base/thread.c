@@ -4,13 +4,19 @@
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "base/meta.h"
 
 /* Room for the driver's own calls; only what is used is ever touched. */
 #define STACK_BYTES ((size_t)256 * 1024)
 #define STACK_ALIGN ((size_t)4096)
+
+/* Structs that a new thread looks at for one that nobody owns any more. */
+#define MOST_LOOKS 32
 
 __thread struct vs_thread *vs_thread_current
 	__attribute__((tls_model("initial-exec")));
@@ -20,6 +26,8 @@ static _Atomic(struct vs_thread *) all; /* pushed at the front, never popped */
 static pthread_key_t key;
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static int has_key; /* written by key_once */
+static pthread_mutex_t orphans = PTHREAD_MUTEX_INITIALIZER;
+static struct vs_thread *next_look; /* orphans; NULL: the first */
 
 /* A later destructor of the thread may still allocate: it gets a new struct. */
 static void thread_ends(void *value)
@@ -38,34 +46,80 @@ static void make_key(void)
 	has_key = pthread_key_create(&key, thread_ends) == 0;
 }
 
+static int own_tid(void)
+{
+	return (int)syscall(SYS_gettid);
+}
+
 /* A struct whose thread has ended. Its counts stay: they are sums. */
-static struct vs_thread *take_over(void)
+static struct vs_thread *take_over(int own)
 {
 	struct vs_thread *t;
 
 	for (t = vs_thread_first(); t; t = t->next) {
 		int unused = 0;
 
-		if (!atomic_compare_exchange_strong(&t->in_use, &unused, 1))
-			continue;
-		/* it may have been cancelled in a driver call from the pool */
-		t->depth = 0;
-		return t;
+		if (atomic_compare_exchange_strong(&t->in_use, &unused, own))
+			return t;
 	}
 	return NULL;
+}
+
+static bool is_gone(int tid)
+{
+	int saved = errno;
+	bool is = syscall(SYS_tgkill, getpid(), tid, 0) && errno == ESRCH;
+
+	errno = saved;
+	return is;
+}
+
+/*
+ * Where the program took all keys, nobody tells that a thread ends: its struct
+ * and cache are found by its number, which is no thread's any more, or this
+ * one's. A few looks at a time: each is a system call.
+ */
+static struct vs_thread *adopt(int own)
+{
+	struct vs_thread *found = NULL;
+
+	pthread_mutex_lock(&orphans);
+	for (int i = 0; i < MOST_LOOKS && !found; i++) {
+		struct vs_thread *t = next_look ? next_look : vs_thread_first();
+		int owner;
+
+		if (!t)
+			break;
+		next_look = t->next;
+		owner = atomic_load(&t->in_use);
+		if (owner && (owner == own || is_gone(owner))) {
+			atomic_store(&t->in_use, own);
+			found = t;
+		}
+	}
+	pthread_mutex_unlock(&orphans);
+	if (found && vs_thread_on_exit)
+		vs_thread_on_exit(found);
+	return found;
 }
 
 struct vs_thread *vs_thread_make(void)
 {
 	struct vs_thread *t;
+	int own = own_tid();
 
 	pthread_once(&key_once, make_key);
-	t = take_over();
-	if (!t) {
+	t = take_over(own);
+	if (!t && !has_key)
+		t = adopt(own);
+	if (t) {
+		/* it may have been cancelled in a driver call from the pool */
+		t->depth = 0;
+	} else {
 		t = vs_meta_alloc(sizeof(*t));
 		if (!t)
 			return NULL;
-		atomic_store_explicit(&t->in_use, 1, memory_order_relaxed);
+		atomic_store_explicit(&t->in_use, own, memory_order_relaxed);
 		t->next = atomic_load(&all);
 		while (!atomic_compare_exchange_weak(&all, &t->next, t))
 			;
@@ -96,9 +150,12 @@ void vs_thread_forked(void)
 		t->cache = NULL;
 		for (int i = 0; i < VS_API_COUNT; i++)
 			atomic_store(&t->calls[i], 0);
-		if (t != vs_thread_current)
-			atomic_store(&t->in_use, 0);
+		/* who forked has another number here */
+		atomic_store(&t->in_use,
+			     t == vs_thread_current ? own_tid() : 0);
 	}
+	pthread_mutex_init(&orphans, NULL);
+	next_look = NULL;
 	vs_meta_forked();
 }
 

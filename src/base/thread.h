@@ -43,7 +43,8 @@ struct vs_thread {
 	_Atomic uint64_t calls[VS_API_COUNT];
 	void *cache;	     /* pool/tcache owns it */
 	unsigned char depth; /* > 0: in the pool (hook/hook.h) */
-	_Atomic int in_use;  /* owned by a living thread */
+	_Atomic int
+		in_use; /* the living thread that owns it, by tid; 0: none */
 };
 
 extern __thread struct vs_thread *vs_thread_current
@@ -71,7 +72,10 @@ static inline void vs_thread_count(struct vs_thread *t, enum vs_api api)
 /* Calls of a row over all threads, living and ended. Async-signal-safe. */
 uint64_t vs_thread_calls(enum vs_api api);
 
-/* `fn` runs in each ending thread that owns a struct (set once, by pool). */
+/*
+ * Runs in each ending thread that owns a struct (set once, by pool); where that
+ * cannot be told, in the next thread that takes the struct, before it has it.
+ */
 extern void (*vs_thread_on_exit)(struct vs_thread *t);
 
 /* First struct of the list. */

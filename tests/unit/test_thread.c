@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * thread: what a thread finds in the struct of one that has ended.
+ * thread: what a thread finds in the struct of one that has ended, and that it
+ * gets one.
  */
 #include "base/thread.h"
 
@@ -99,11 +100,105 @@ static void after_a_thread_of_the_parent(void **unused)
 	assert_child_ok(&c);
 }
 
+enum { N_THREADS = 300, N_AT_MOST = 30 };
+
+static int n_flushed;
+
+static void count_flush(struct vs_thread *t)
+{
+	(void)t;
+	n_flushed++;
+}
+
+/* Threads after each other, none of which takes the struct of this one. */
+static void run_many(void)
+{
+	struct vs_thread *own = vs_thread_self();
+	int n = 0;
+
+	vs_thread_on_exit = count_flush;
+	for (int i = 0; i < N_THREADS; i++)
+		CHECK(in_a_thread(look) != own);
+	for (struct vs_thread *t = vs_thread_first(); t; t = t->next)
+		n++;
+	/* a number may be taken for a moment after its thread was joined */
+	CHECK(n <= N_AT_MOST);
+	CHECK(n_flushed >= N_THREADS - N_AT_MOST);
+	CHECK(vs_thread_self() == own);
+}
+
+static void take_all_keys(void *unused)
+{
+	pthread_key_t key;
+	int status;
+	pid_t pid;
+
+	(void)unused;
+	while (pthread_key_create(&key, NULL) == 0)
+		;
+	run_many();
+	pid = fork();
+	if (!pid) {
+		vs_thread_forked();
+		n_flushed = 0;
+		run_many();
+		_exit(0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+static void without_a_key(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, take_all_keys, NULL);
+	assert_child_ok(&c);
+}
+
+/* More living threads than a new one looks at. */
+enum { N_LIVING = 100 };
+
+static pthread_barrier_t all_of_them;
+
+static void *live(void *struct_out)
+{
+	*(struct vs_thread **)struct_out = vs_thread_self();
+	pthread_barrier_wait(&all_of_them);
+	return NULL;
+}
+
+static void live_without_keys(void *unused)
+{
+	struct vs_thread *structs[N_LIVING];
+	pthread_t threads[N_LIVING];
+	pthread_key_t key;
+
+	(void)unused;
+	while (pthread_key_create(&key, NULL) == 0)
+		;
+	pthread_barrier_init(&all_of_them, NULL, N_LIVING);
+	for (int i = 0; i < N_LIVING; i++)
+		CHECK(!pthread_create(&threads[i], NULL, live, &structs[i]));
+	for (int i = 0; i < N_LIVING; i++)
+		pthread_join(threads[i], NULL);
+	for (int i = 0; i < N_LIVING; i++)
+		for (int j = 0; j < i; j++)
+			CHECK(structs[i] != structs[j]);
+}
+
+static void one_each_without_a_key(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, live_without_keys, NULL);
+	assert_child_ok(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(after_a_cancelled_thread),
 		cmocka_unit_test(after_a_thread_of_the_parent),
+		cmocka_unit_test(without_a_key),
+		cmocka_unit_test(one_each_without_a_key),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
