@@ -353,15 +353,21 @@ void vs_pool_broken(void)
 		vs_tcache_flush(pool, NULL);
 }
 
-/* The driver knows; if it serves, another context was meant. */
+/*
+ * The driver knows. If it serves, or has no more, which may all be the pool's,
+ * another context was meant: a stream's, whichever is current. VS_PASS then, if
+ * it did not serve.
+ */
 static CUresult alloc_broken(struct vs_ctx *ctx, size_t size, CUdeviceptr *out)
 {
 	CUdeviceptr p;
 	CUresult r = vs_real.cuMemAlloc_v2(&p, size);
 
-	if (r != CUDA_SUCCESS)
+	if (vs_real_is_for_good(r))
 		return r;
 	atomic_store(&ctx->is_broken, false);
+	if (r != CUDA_SUCCESS)
+		return VS_PASS;
 	*out = p;
 	return CUDA_SUCCESS;
 }
@@ -379,7 +385,9 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 	    atomic_load(&pool->fence.is_broken))
 		return VS_PASS;
 	if (atomic_load_explicit(&tc->ctx->is_broken, memory_order_relaxed))
-		return alloc_broken(tc->ctx, size, out);
+		r = alloc_broken(tc->ctx, size, out);
+	if (r != VS_PASS)
+		return r;
 	if (pool->guard.base)
 		r = vs_guard_alloc(pool, tc->ctx, size, out);
 	if (r != VS_PASS)
