@@ -56,11 +56,20 @@ void vs_vmm_unrelax(CUstreamCaptureMode saved)
 		vs_real.cuThreadExchangeStreamCaptureMode(&saved);
 }
 
-/* Logs a failed call once, here where it is first known. */
+/*
+ * Logs a failed call once, here where it is first known. Of a kernel that
+ * faulted the program hears by its own next call.
+ */
 static CUresult checked(CUresult result, const char *call)
 {
-	if (result != CUDA_SUCCESS && result != CUDA_ERROR_DEINITIALIZED)
-		vs_warn("%s failed: %s", call, vs_real_error(result));
+	static const char text[] = "%s failed: %s";
+
+	if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED)
+		return result;
+	if (vs_real_is_for_good(result))
+		vs_info(text, call, vs_real_error(result));
+	else
+		vs_warn(text, call, vs_real_error(result));
 	return result;
 }
 
@@ -285,6 +294,54 @@ void vs_vmm_event_destroy(CUevent event)
 CUresult vs_vmm_event_query(CUevent event)
 {
 	return vs_real.cuEventQuery(event);
+}
+
+/*
+ * A call about `ctx` answered so. If another context is current, that may have
+ * answered for itself: then `ctx` is now, and the call is to be made again.
+ */
+static bool enter_to_ask(CUcontext ctx, CUresult result)
+{
+	CUcontext current = NULL;
+
+	if (!vs_real_is_for_good(result))
+		return false;
+	vs_real.cuCtxGetCurrent(&current);
+	return current != ctx &&
+	       vs_real.cuCtxPushCurrent_v2(ctx) == CUDA_SUCCESS;
+}
+
+CUresult vs_vmm_record_again(CUcontext ctx, CUevent event, CUresult result)
+{
+	CUcontext popped;
+
+	if (enter_to_ask(ctx, result)) {
+		result = vs_real.cuCtxRecordEvent(ctx, event);
+		vs_real.cuCtxPopCurrent_v2(&popped);
+	}
+	return result;
+}
+
+CUresult vs_vmm_query_again(CUcontext ctx, CUevent event, CUresult result)
+{
+	CUcontext popped;
+
+	if (enter_to_ask(ctx, result)) {
+		result = vs_real.cuEventQuery(event);
+		vs_real.cuCtxPopCurrent_v2(&popped);
+	}
+	return result;
+}
+
+CUresult vs_vmm_follow_again(CUcontext ctx, CUevent event, CUresult result)
+{
+	CUcontext popped;
+
+	if (enter_to_ask(ctx, result)) {
+		result = vs_real.cuCtxWaitEvent(ctx, event);
+		vs_real.cuCtxPopCurrent_v2(&popped);
+	}
+	return result;
 }
 
 CUresult vs_vmm_event_wait(CUevent event)

@@ -71,6 +71,18 @@ CUresult vs_vmm_unused(CUcontext ctx, uint64_t *bytes_out);
 /* Events of `ctx`, without timing. Pushes and pops the context if needed. */
 CUresult vs_vmm_event_create(CUcontext ctx, CUevent *event_out);
 void vs_vmm_event_destroy(CUevent event);
+/*
+ * cuCtxRecordEvent or cuCtxWaitEvent of `ctx`, or a query of an event of its
+ * own answered `result`. An error for good may be that of another context,
+ * which is current: then the call is made again in `ctx`. Returns what `ctx`
+ * answers. May run under the pool's lock.
+ */
+CUresult vs_vmm_record_again(CUcontext ctx, CUevent event, CUresult result)
+	__attribute__((cold));
+CUresult vs_vmm_query_again(CUcontext ctx, CUevent event, CUresult result)
+	__attribute__((cold));
+CUresult vs_vmm_follow_again(CUcontext ctx, CUevent event, CUresult result)
+	__attribute__((cold));
 /* NOT_READY is not an error. May run under the pool's lock. */
 CUresult vs_vmm_event_query(CUevent event);
 CUresult vs_vmm_event_wait(CUevent event);

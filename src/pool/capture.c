@@ -86,21 +86,22 @@ static bool renew_barrier(struct vs_ctx *ctx)
 {
 	CUdeviceptr block = atomic_exchange(&ctx->barrier, 0), next, none = 0;
 	CUstreamCaptureMode saved;
-	bool is_done = false;
+	CUresult r;
 
 	vs_vmm_relax(&saved);
-	if (vs_real.cuMemAlloc_v2(&next, BARRIER_SIZE) != CUDA_SUCCESS)
+	r = vs_real.cuMemAlloc_v2(&next, BARRIER_SIZE);
+	if (r != CUDA_SUCCESS)
 		next = 0;
 	if (!block) {
 		block = next;
 		next = 0;
 	}
 	if (block)
-		is_done = vs_real.cuMemFree_v2(block) == CUDA_SUCCESS;
+		r = vs_real.cuMemFree_v2(block);
 	if (next && !atomic_compare_exchange_strong(&ctx->barrier, &none, next))
 		vs_real.cuMemFree_v2(next);
 	vs_vmm_unrelax(saved);
-	return is_done;
+	return r == CUDA_SUCCESS || vs_ctx_failed(ctx, r);
 }
 
 bool vs_capture_barrier(struct vs_ctx *ctx)

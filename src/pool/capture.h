@@ -19,7 +19,7 @@ void vs_capture_let_in(void);
  * Waits for all work of a context while a capture is open, harming none: frees
  * a small block of the driver's own, which waits as cuMemFree does (facts, 2),
  * in relaxed mode (facts, 5). The block was made before the capture began.
- * False if there is none or a call failed.
+ * False if there is none or a call failed, but for a context beyond work.
  */
 bool vs_capture_barrier(struct vs_ctx *ctx);
 /* A marker met a capture that was never counted: log it, once. */

@@ -174,6 +174,17 @@ struct vs_ctx *vs_ctx_get(CUcontext handle)
 	return vs_ctx_born(handle, device);
 }
 
+bool vs_ctx_failed(struct vs_ctx *ctx, CUresult result)
+{
+	if (!vs_real_is_for_good(result))
+		return false;
+	if (!(atomic_fetch_or(&ctx->trouble, VS_CTX_BEYOND) & VS_CTX_BEYOND))
+		vs_info("a context has nothing but %s to give: its work is not "
+			"waited for any more",
+			vs_real_error(result));
+	return true;
+}
+
 void vs_ctx_bury(struct vs_ctx *ctx)
 {
 	struct alias *taken = NULL;

@@ -24,15 +24,22 @@
 
 struct vs_pool;
 
+enum {
+	/* a fault was answered while it was current: the driver words errors */
+	VS_CTX_BLAMED = 1,
+	/* it answers with one itself, for good: no work of it goes on */
+	VS_CTX_BEYOND = 2,
+};
+
 struct vs_ctx {
-	UT_hash_handle hh;	/* table, by handle; table lock */
-	CUcontext handle;	/* constant */
-	CUdevice device;	/* constant */
-	struct vs_ctx *next;	/* all live contexts; table lock */
-	struct vs_slabs *slabs; /* pool/slab owns it; lock of the pool */
-	_Atomic bool is_dead;	/* destroyed or reset */
-	_Atomic unsigned users; /* see vs_ctx_use() */
-	_Atomic bool is_broken; /* a kernel faulted: the driver words errors */
+	UT_hash_handle hh;	       /* table, by handle; table lock */
+	CUcontext handle;	       /* constant */
+	CUdevice device;	       /* constant */
+	struct vs_ctx *next;	       /* all live contexts; table lock */
+	struct vs_slabs *slabs;	       /* pool/slab owns it; lock of the pool */
+	_Atomic bool is_dead;	       /* destroyed or reset */
+	_Atomic unsigned users;	       /* see vs_ctx_use() */
+	_Atomic unsigned char trouble; /* VS_CTX_*; 0: none */
 	_Atomic(CUdeviceptr)
 		barrier; /* pool/capture's, of the driver; 0: none */
 };
@@ -53,6 +60,18 @@ struct vs_ctx *vs_ctx_peek(CUcontext handle);
  */
 bool vs_ctx_use(struct vs_ctx *ctx);
 void vs_ctx_unuse(struct vs_ctx *ctx);
+/*
+ * What a driver call about this very context answered. True if that is an error
+ * for good: a kernel faulted, and whatever its work may still do, the context
+ * can have no more and read no result. So nothing waits for it, until it is
+ * gone.
+ */
+bool vs_ctx_failed(struct vs_ctx *ctx, CUresult result);
+static inline bool vs_ctx_is_beyond(const struct vs_ctx *ctx)
+{
+	return atomic_load_explicit(&ctx->trouble, memory_order_relaxed) &
+	       VS_CTX_BEYOND;
+}
 /*
  * Takes the context out of the table and marks it dead; returns when nobody
  * uses it any more.

@@ -7,7 +7,8 @@
 #include "driver/vmm.h"
 #include "pool/ctx.h"
 
-struct vs_event *vs_event_take(struct vs_event **spare, struct vs_ctx *ctx)
+struct vs_event *vs_event_take(struct vs_event **spare, struct vs_ctx *ctx,
+			       CUresult *result_out)
 {
 	struct vs_event **link, *e;
 
@@ -17,10 +18,12 @@ struct vs_event *vs_event_take(struct vs_event **spare, struct vs_ctx *ctx)
 			return e;
 		}
 	}
+	*result_out = CUDA_ERROR_OUT_OF_MEMORY;
 	e = vs_meta_alloc(sizeof(*e));
 	if (!e)
 		return NULL;
-	if (vs_vmm_event_create(ctx->handle, &e->event) != CUDA_SUCCESS) {
+	*result_out = vs_vmm_event_create(ctx->handle, &e->event);
+	if (*result_out != CUDA_SUCCESS) {
 		vs_meta_free(e, sizeof(*e));
 		return NULL;
 	}

@@ -19,8 +19,12 @@ struct vs_event {
 	CUevent event;
 };
 
-/* A spare event of the context, or a new one; NULL if it cannot be made. */
-struct vs_event *vs_event_take(struct vs_event **spare, struct vs_ctx *ctx);
+/*
+ * A spare event of the context, or a new one; NULL if it cannot be made,
+ * *result_out is why.
+ */
+struct vs_event *vs_event_take(struct vs_event **spare, struct vs_ctx *ctx,
+			       CUresult *result_out);
 /* All of a list are spare from now on. */
 void vs_events_keep(struct vs_event **spare, struct vs_event *list);
 /* Takes the events of a context out of a list and destroys them. */

@@ -39,28 +39,28 @@ void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 
 void vs_fence_failed(struct vs_fence *f, const char *call, CUresult r)
 {
-	static const char text[] =
-		"%s failed: %s; allocations go to the driver from now on";
-
 	if (r == CUDA_ERROR_DEINITIALIZED || r == CUDA_ERROR_OUT_OF_MEMORY ||
 	    atomic_exchange(&f->is_broken, true))
 		return;
-	if (vs_real_is_for_good(r))
-		vs_info(text, call, vs_real_error(r));
-	else
-		vs_warn(text, call, vs_real_error(r));
+	vs_warn("%s failed: %s; allocations go to the driver from now on", call,
+		vs_real_error(r));
 }
 
 /* One event in one context; f->lock held, captures shut out. */
 static bool record_in(struct vs_fence *f, struct vs_ctx *ctx,
 		      struct vs_event **list)
 {
-	struct vs_event *e = vs_event_take(&f->spare, ctx);
+	struct vs_event *e;
 	CUresult r;
 
+	if (vs_ctx_is_beyond(ctx))
+		return true;
+	e = vs_event_take(&f->spare, ctx, &r);
 	if (!e)
-		return false;
+		return vs_ctx_failed(ctx, r);
 	r = vs_real.cuCtxRecordEvent(ctx->handle, e->event);
+	if (r != CUDA_SUCCESS)
+		r = vs_vmm_record_again(ctx->handle, e->event, r);
 	if (r == CUDA_SUCCESS) {
 		e->next = *list;
 		*list = e;
@@ -68,6 +68,8 @@ static bool record_in(struct vs_fence *f, struct vs_ctx *ctx,
 	}
 	e->next = NULL;
 	vs_events_keep(&f->spare, e);
+	if (vs_ctx_failed(ctx, r))
+		return true;
 	if (r == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
 	    r == CUDA_ERROR_STREAM_CAPTURE_INVALIDATED)
 		vs_capture_unseen();
@@ -76,14 +78,40 @@ static bool record_in(struct vs_fence *f, struct vs_ctx *ctx,
 	return false;
 }
 
+static inline CUresult query(struct vs_event *e)
+{
+	CUresult r = vs_vmm_event_query(e->event);
+
+	if (r != CUDA_SUCCESS && r != CUDA_ERROR_NOT_READY)
+		r = vs_vmm_query_again(e->ctx->handle, e->event, r);
+	return r;
+}
+
+/* All later work of a context waits for an event, unless it or that is void. */
+static CUresult order_one(struct vs_ctx *ctx, struct vs_event *e)
+{
+	CUresult r;
+
+	if (vs_ctx_is_beyond(ctx) || vs_ctx_is_beyond(e->ctx))
+		return CUDA_SUCCESS;
+	r = vs_real.cuCtxWaitEvent(ctx->handle, e->event);
+	if (r != CUDA_SUCCESS)
+		r = vs_vmm_follow_again(ctx->handle, e->event, r);
+	if (r == CUDA_SUCCESS || !vs_real_is_for_good(r))
+		return r;
+	/* it may be that of the event's context */
+	if (!vs_ctx_failed(e->ctx, query(e)))
+		vs_ctx_failed(ctx, r);
+	return CUDA_SUCCESS;
+}
+
 /* Policy ordered: all later work of each context waits for the events. */
 static bool order_behind(struct vs_fence *f, struct vs_ctx **contexts, int n,
 			 struct vs_event *events)
 {
 	for (int i = 0; i < n; i++) {
 		for (struct vs_event *e = events; e; e = e->next) {
-			CUresult r = vs_real.cuCtxWaitEvent(contexts[i]->handle,
-							    e->event);
+			CUresult r = order_one(contexts[i], e);
 
 			if (r != CUDA_SUCCESS) {
 				vs_fence_failed(f, "cuCtxWaitEvent", r);
@@ -206,11 +234,12 @@ static void completed(struct vs_fence *f, uint64_t epoch)
 	raise_to(&f->done, epoch);
 }
 
-/* See Note [Peers]. */
+/* See Note [Peers]; nor is what will never go on. */
 static bool is_waited_for(struct vs_fence *f, const struct vs_event *e)
 {
-	return !atomic_load_explicit(&f->is_curt, memory_order_relaxed) ||
-	       atomic_load(f->counting) >> e->ctx->device & 1;
+	return !vs_ctx_is_beyond(e->ctx) &&
+	       (!atomic_load_explicit(&f->is_curt, memory_order_relaxed) ||
+		atomic_load(f->counting) >> e->ctx->device & 1);
 }
 
 /*
@@ -224,10 +253,10 @@ static bool marker_is_done(struct vs_fence *f, struct vs_marker *m)
 		CUresult r = CUDA_SUCCESS;
 
 		if (is_waited_for(f, e))
-			r = vs_vmm_event_query(e->event);
+			r = query(e);
 		if (r == CUDA_ERROR_NOT_READY)
 			return false;
-		if (r != CUDA_SUCCESS) {
+		if (r != CUDA_SUCCESS && !vs_ctx_failed(e->ctx, r)) {
 			vs_fence_failed(f, "cuEventQuery", r);
 			return false;
 		}

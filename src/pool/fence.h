@@ -243,9 +243,9 @@ void vs_fence_reset(struct vs_fence *f, uint64_t epoch);
 
 /* For pool/wait, which has the waits above. */
 /*
- * A driver call of a marker failed, or of a wait. If a kernel of the program
- * did, its own next call says so: whether the shim saw it first is chance. A
- * want of memory passes: the next marker covers what this one would have.
+ * A driver call of a marker failed, or of a wait, and not since a kernel of the
+ * context did (vs_ctx_failed). A want of memory passes: the next marker covers
+ * what this one would have.
  */
 void vs_fence_failed(struct vs_fence *f, const char *call, CUresult r);
 /* Everything up to an epoch was waited for, not by its markers. */

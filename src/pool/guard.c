@@ -325,8 +325,9 @@ static struct vs_guard_past end_life(struct vs_pool *pool, struct vs_range *r)
 CUresult vs_guard_free(struct vs_pool *pool, CUdeviceptr p)
 {
 	struct vs_guard_past past;
-	CUcontext ctx;
+	struct vs_ctx *ctx;
 	struct vs_range *r;
+	bool is_done;
 
 	pthread_mutex_lock(&pool->lock);
 	r = vs_owner_live(pool, p);
@@ -334,7 +335,7 @@ CUresult vs_guard_free(struct vs_pool *pool, CUdeviceptr p)
 		pthread_mutex_unlock(&pool->lock);
 		return VS_PASS;
 	}
-	ctx = r->ctx->handle;
+	ctx = r->ctx;
 	past = end_life(pool, r);
 	r->tag = vs_fence_tag(&pool->fence);
 	pthread_mutex_unlock(&pool->lock);
@@ -342,10 +343,11 @@ CUresult vs_guard_free(struct vs_pool *pool, CUdeviceptr p)
 		 (unsigned long long)past.id, (unsigned long long)past.base,
 		 (unsigned long long)past.size);
 	/* in no list meanwhile: nobody else unmaps it */
-	if (vs_fence_wait_tag(&pool->fence, r->tag, PATIENCE))
-		check_mark(block_of(r), ctx, &past);
-	else if (atomic_load(&pool->fence.is_broken) && vs_capture_count() == 0)
-		vs_pool_faulted(vs_vmm_ctx_wait(ctx));
+	is_done = vs_fence_wait_tag(&pool->fence, r->tag, PATIENCE);
+	if (vs_ctx_is_beyond(ctx) && vs_capture_count() == 0)
+		vs_pool_faulted(vs_vmm_ctx_wait(ctx->handle));
+	else if (is_done)
+		check_mark(block_of(r), ctx->handle, &past);
 	pthread_mutex_lock(&pool->lock);
 	TAILQ_INSERT_TAIL(&pool->guard.pending, r, link);
 	pthread_mutex_unlock(&pool->lock);

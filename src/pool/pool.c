@@ -346,7 +346,8 @@ void vs_pool_broken(void)
 
 	vs_real.cuCtxGetCurrent(&current);
 	ctx = current ? vs_ctx_peek(current) : NULL;
-	if (!ctx || atomic_exchange(&ctx->is_broken, true))
+	if (!ctx ||
+	    (atomic_fetch_or(&ctx->trouble, VS_CTX_BLAMED) & VS_CTX_BLAMED))
 		return;
 	pool = vs_pool_of(ctx->device);
 	if (pool) /* so that no allocation hits */
@@ -363,11 +364,31 @@ static CUresult alloc_broken(struct vs_ctx *ctx, size_t size, CUdeviceptr *out)
 	CUdeviceptr p;
 	CUresult r = vs_real.cuMemAlloc_v2(&p, size);
 
-	if (vs_real_is_for_good(r))
+	if (vs_real_is_for_good(r)) {
+		vs_pool_broken(); /* a marker may have known it before */
+		vs_pool_faulted(r);
 		return r;
-	atomic_store(&ctx->is_broken, false);
+	}
+	atomic_store(&ctx->trouble, 0);
 	if (r != CUDA_SUCCESS)
 		return VS_PASS;
+	*out = p;
+	return CUDA_SUCCESS;
+}
+
+/*
+ * There can be no markers: the driver serves. What the pool keeps idle may be
+ * all that there is.
+ */
+static CUresult alloc_beside(size_t size, CUdeviceptr *out)
+{
+	CUdeviceptr p;
+	CUresult r = vs_real.cuMemAlloc_v2(&p, size);
+
+	if (r == CUDA_ERROR_OUT_OF_MEMORY && vs_pool_relieve(false) > 0)
+		r = vs_real.cuMemAlloc_v2(&p, size);
+	if (r != CUDA_SUCCESS)
+		return VS_PASS; /* the driver words it */
 	*out = p;
 	return CUDA_SUCCESS;
 }
@@ -381,10 +402,11 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 	struct vs_pool *pool = tc ? tc->pool : NULL;
 	CUresult r = VS_PASS;
 
-	if (!pool || size == 0 || size > pool->dev.total ||
-	    atomic_load(&pool->fence.is_broken))
+	if (!pool || size == 0 || size > pool->dev.total)
 		return VS_PASS;
-	if (atomic_load_explicit(&tc->ctx->is_broken, memory_order_relaxed))
+	if (atomic_load(&pool->fence.is_broken))
+		return alloc_beside(size, out);
+	if (atomic_load_explicit(&tc->ctx->trouble, memory_order_relaxed))
 		r = alloc_broken(tc->ctx, size, out);
 	if (r != VS_PASS)
 		return r;

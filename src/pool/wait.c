@@ -23,11 +23,11 @@ static bool wait_for_contexts(struct vs_fence *f)
 	for (int i = 0; is_good && i < set.n; i++) {
 		CUresult r;
 
-		if (!vs_ctx_use(set.list[i]))
+		if (vs_ctx_is_beyond(set.list[i]) || !vs_ctx_use(set.list[i]))
 			continue;
 		r = vs_vmm_ctx_wait(set.list[i]->handle);
 		vs_ctx_unuse(set.list[i]);
-		if (r != CUDA_SUCCESS) {
+		if (r != CUDA_SUCCESS && !vs_ctx_failed(set.list[i], r)) {
 			vs_fence_failed(f, "cuCtxSynchronize", r);
 			is_good = false;
 		}
@@ -143,7 +143,7 @@ static bool wait_behind_barrier(struct vs_fence *f)
 	is_good = vs_ctx_gather(&set, atomic_load(f->counting));
 	vs_stat_add(f->stats, waits, 1);
 	for (int i = 0; is_good && i < set.n; i++) {
-		if (!vs_ctx_use(set.list[i]))
+		if (vs_ctx_is_beyond(set.list[i]) || !vs_ctx_use(set.list[i]))
 			continue;
 		is_good = vs_capture_barrier(set.list[i]);
 		vs_ctx_unuse(set.list[i]);

@@ -7,13 +7,168 @@
 #include "fake_test.h"
 #include "pool/state.h"
 
+#define SECOND_CTX ((CUcontext)0x2000)
+#define THIRD_CTX ((CUcontext)0x3000)
+#define FAULT CUDA_ERROR_ILLEGAL_ADDRESS
+#define LAG (10 * MS)
+
+static struct vs_fence *fence;
+static struct vs_real plain; /* the fake's own functions */
+static CUcontext broken;     /* answers with FAULT; NULL: none */
+static bool is_catching;     /* current, it does so for others, too */
+static CUcontext below[4];   /* the current one */
+static int n_below;
+static struct {
+	CUevent event;
+	CUcontext ctx;
+} events[256];
+static int n_events;
+
+static CUresult of(CUcontext ctx)
+{
+	bool is_so = broken &&
+		     (ctx == broken || (is_catching && fake.current == broken));
+
+	return is_so ? FAULT : CUDA_SUCCESS;
+}
+
+static CUcontext owner(CUevent event)
+{
+	for (int i = n_events - 1; i >= 0; i--) {
+		if (events[i].event == event)
+			return events[i].ctx;
+	}
+	return NULL;
+}
+
+static CUresult CUDAAPI push(CUcontext ctx)
+{
+	assert_in_range(n_below, 0, 3);
+	below[n_below++] = fake.current;
+	fake.current = ctx;
+	return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI pop(CUcontext *out)
+{
+	assert_in_range(n_below, 1, 4);
+	*out = fake.current;
+	fake.current = below[--n_below];
+	return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI create_event(CUevent *out, unsigned flags)
+{
+	CUresult r = of(fake.current);
+
+	if (r != CUDA_SUCCESS)
+		return r;
+	plain.cuEventCreate(out, flags);
+	assert_in_range(n_events, 0, 255);
+	events[n_events].event = *out;
+	events[n_events++].ctx = fake.current;
+	return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI record_event(CUcontext ctx, CUevent event)
+{
+	CUresult r = of(ctx);
+
+	assert_ptr_equal(owner(event), ctx);
+	return r != CUDA_SUCCESS ? r : plain.cuCtxRecordEvent(ctx, event);
+}
+
+static CUresult CUDAAPI query_event(CUevent event)
+{
+	CUresult r = of(owner(event));
+
+	return r != CUDA_SUCCESS ? r : plain.cuEventQuery(event);
+}
+
+/* Whose error it is does not show. */
+static CUresult CUDAAPI wait_event(CUcontext ctx, CUevent event)
+{
+	CUresult r = of(ctx);
+
+	return r != CUDA_SUCCESS ? r : of(owner(event));
+}
+
+static CUresult CUDAAPI synchronize(void)
+{
+	CUresult r = of(fake.current);
+
+	return r != CUDA_SUCCESS ? r : plain.cuCtxSynchronize();
+}
+
+static void install(void)
+{
+	fresh_driver((uint64_t)4 << 30);
+	plain = vs_real;
+	broken = NULL;
+	is_catching = false;
+	n_below = n_events = 0;
+	vs_real.cuCtxPushCurrent_v2 = push;
+	vs_real.cuCtxPopCurrent_v2 = pop;
+	vs_real.cuEventCreate = create_event;
+	vs_real.cuCtxRecordEvent = record_event;
+	vs_real.cuEventQuery = query_event;
+	vs_real.cuCtxWaitEvent = wait_event;
+	vs_real.cuCtxSynchronize = synchronize;
+}
+
+/* Two contexts of the device, a pool that both have used. */
+static void start(void)
+{
+	vs_pool_ctx_born(SECOND_CTX, 0);
+	give(take(64 * MiB));
+	give(take(4 * KiB));
+	fence = &vs_pool_of(0)->fence;
+	fake.lag_ns = LAG;
+}
+
 static int fresh(void **state)
 {
 	(void)state;
-	fresh_driver((uint64_t)4 << 30);
-	give(take(64 * MiB));
-	give(take(4 * KiB));
+	install();
+	start();
 	return 0;
+}
+
+static int fresh_ordered(void **state)
+{
+	(void)state;
+	install();
+	vs_knobs.reuse = VS_REUSE_ORDERED;
+	start();
+	return 0;
+}
+
+static CUresult CUDAAPI old_version(int *out)
+{
+	*out = 12040;
+	return CUDA_SUCCESS;
+}
+
+static int fresh_old(void **state)
+{
+	(void)state;
+	install();
+	vs_real.cuDriverGetVersion = old_version;
+	start();
+	return 0;
+}
+
+/* Most of the device, again and again: what was freed is used again. */
+static void work(void)
+{
+	for (int i = 0; i < 10; i++) {
+		give(take(3 * GiB + (size_t)i * 16 * MiB));
+		give(take(4 * KiB));
+		fake.now += LAG;
+	}
+	assert_false(atomic_load(&fence->is_broken));
+	/* without markers it is tried for a block to wait with */
+	assert_true(fake.natives == 0 || !fence->has_context_events);
 }
 
 static CUresult CUDAAPI alloc_faults(CUdeviceptr *p, size_t size)
@@ -60,11 +215,167 @@ static void test_another_was_meant(void **state)
 	assert_int_equal(fake.natives, natives);
 }
 
+/* What another context cannot do any more is not waited for. */
+static void test_the_others_go_on(void **state)
+{
+	uint64_t tag;
+
+	(void)state;
+	work();
+	tag = vs_fence_tag(fence);
+	vs_fence_record(fence);
+	/* its last marker is in flight, and no later one can be recorded */
+	broken = SECOND_CTX;
+	work();
+	assert_true(vs_fence_wait_tag(fence, tag, 10 * LAG));
+	assert_true(vs_ctx_is_beyond(vs_ctx_peek(SECOND_CTX)));
+	assert_false(vs_ctx_is_beyond(vs_ctx_peek(FAKE_CTX)));
+}
+
+/* Nothing was recorded in it before, and nothing can be. */
+static void test_none_can_be_made(void **state)
+{
+	(void)state;
+	vs_pool_ctx_born(THIRD_CTX, 0);
+	broken = THIRD_CTX;
+	work();
+	assert_true(vs_ctx_is_beyond(vs_ctx_peek(THIRD_CTX)));
+}
+
+/*
+ * It is current, and answers for what belongs to the other one: whose work is
+ * still waited for.
+ */
+static void test_the_current_one_answers(void **state)
+{
+	CUdeviceptr p = take(64 * MiB);
+	uint64_t tag;
+
+	(void)state;
+	tag = vs_fence_tag(fence);
+	give(p);
+	assert_true(vs_fence_record(fence));
+	broken = fake.current = SECOND_CTX;
+	is_catching = true;
+	assert_false(vs_fence_poll(fence));
+	assert_false(vs_fence_is_complete(fence, tag));
+	assert_true(vs_fence_record(fence));
+	assert_false(vs_ctx_is_beyond(vs_ctx_peek(FAKE_CTX)));
+	fake.now += LAG;
+	assert_true(vs_fence_poll(fence));
+	assert_true(vs_fence_is_complete(fence, tag));
+	assert_false(atomic_load(&fence->is_broken));
+	fake.current = FAKE_CTX;
+	work();
+}
+
+/* The error is its own, though a marker saw it before the program did. */
+static void test_a_marker_knows_it_first(void **state)
+{
+	CUdeviceptr p, q = take(64 * MiB);
+
+	(void)state;
+	vs_real.cuMemAlloc_v2 = alloc_faults;
+	broken = FAKE_CTX;
+	give(q);
+	assert_true(vs_fence_record(fence));
+	assert_int_equal(vs_pool_alloc(64 * MiB, &p), FAULT);
+	assert_int_equal(vs_pool_alloc(4 * KiB, &p), FAULT);
+	/* the other one is sound, and has what was freed */
+	fake.current = SECOND_CTX;
+	vs_real.cuMemAlloc_v2 = plain.cuMemAlloc_v2;
+	fake.natives = 0;
+	work();
+}
+
+/* A context with the same handle comes after it. */
+static void test_its_end(void **state)
+{
+	(void)state;
+	broken = SECOND_CTX;
+	work();
+	vs_pool_ctx_dying(SECOND_CTX, 0);
+	broken = NULL;
+	vs_pool_ctx_born(SECOND_CTX, 0);
+	assert_false(vs_ctx_is_beyond(vs_ctx_peek(SECOND_CTX)));
+	fake.current = SECOND_CTX;
+	work();
+}
+
+/* An error that says nothing of a kernel; the pool holds all there is. */
+static void test_no_marker_can_be_had(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	give(take(3 * GiB));
+	fake.now += LAG;
+	vs_fence_poll(fence);
+	assert_true(fake.held >= 3 * GiB);
+	fake.fail_record = 1;
+	assert_false(vs_fence_record(fence));
+	assert_true(atomic_load(&fence->is_broken));
+	assert_int_equal(vs_pool_alloc(64 * MiB, &p), VS_PASS);
+	assert_true(fake.held < GiB);
+}
+
+/* While a capture is open all work is waited for by a free of the driver's. */
+static CUresult CUDAAPI free_there(CUdeviceptr p)
+{
+	CUresult r = of(fake.current);
+
+	(void)p;
+	fake.barriers += r == CUDA_SUCCESS;
+	return r;
+}
+
+static CUresult CUDAAPI alloc_there(CUdeviceptr *p, size_t size)
+{
+	CUresult r = of(fake.current);
+
+	(void)size;
+	if (r == CUDA_SUCCESS)
+		*p = 0x5000;
+	return r;
+}
+
+static void test_beside_a_capture(void **state)
+{
+	uint64_t tag = vs_fence_tag(fence);
+
+	(void)state;
+	vs_real.cuMemAlloc_v2 = alloc_there;
+	vs_real.cuMemFree_v2 = free_there;
+	vs_capture_before_begin((CUstream)0x77);
+	vs_capture_after_begin((CUstream)0x77, false, true);
+	broken = SECOND_CTX;
+	for (unsigned long i = 1; i < 3; i++) {
+		assert_true(vs_fence_barrier(fence));
+		assert_true(vs_fence_is_complete(fence, tag));
+		assert_int_equal(fake.barriers, i);
+		tag = vs_fence_tag(fence);
+	}
+	vs_capture_ended((CUstream)0x77, false);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_the_driver_words_it, fresh),
 		cmocka_unit_test_setup(test_another_was_meant, fresh),
+		cmocka_unit_test_setup(test_the_others_go_on, fresh),
+		cmocka_unit_test_setup(test_the_others_go_on, fresh_ordered),
+		cmocka_unit_test_setup(test_the_others_go_on, fresh_old),
+		cmocka_unit_test_setup(test_none_can_be_made, fresh),
+		cmocka_unit_test_setup(test_none_can_be_made, fresh_ordered),
+		cmocka_unit_test_setup(test_none_can_be_made, fresh_old),
+		cmocka_unit_test_setup(test_the_current_one_answers, fresh),
+		cmocka_unit_test_setup(test_a_marker_knows_it_first, fresh),
+		cmocka_unit_test_setup(test_its_end, fresh),
+		cmocka_unit_test_setup(test_its_end, fresh_ordered),
+		cmocka_unit_test_setup(test_its_end, fresh_old),
+		cmocka_unit_test_setup(test_no_marker_can_be_had, fresh),
+		cmocka_unit_test_setup(test_beside_a_capture, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
