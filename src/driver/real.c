@@ -314,8 +314,11 @@ const char *vs_real_error(CUresult result)
 
 bool vs_real_is_for_good(CUresult result)
 {
+	/* by number what the oldest cuda.h does not name */
 	switch ((int)result) {
 	case CUDA_ERROR_ECC_UNCORRECTABLE:
+	case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+	case 226: /* CONTAINED */
 	case CUDA_ERROR_ILLEGAL_ADDRESS:
 	case CUDA_ERROR_LAUNCH_TIMEOUT:
 	case CUDA_ERROR_ASSERT:
@@ -325,6 +328,9 @@ bool vs_real_is_for_good(CUresult result)
 	case CUDA_ERROR_INVALID_ADDRESS_SPACE:
 	case CUDA_ERROR_INVALID_PC:
 	case CUDA_ERROR_LAUNCH_FAILED:
+	case 721: /* TENSOR_MEMORY_LEAK */
+	case 810: /* MPS_CLIENT_TERMINATED */
+	case 911: /* EXTERNAL_DEVICE */
 		return true;
 	default:
 		return false;

@@ -69,7 +69,11 @@ void vs_real_set(const struct vs_real *functions);
 
 /* "CUDA_ERROR_OUT_OF_MEMORY", or "unknown error". */
 const char *vs_real_error(CUresult result);
-/* A kernel ended in it, and its context answers with it ever after. */
+/*
+ * Work ended in it, and its context answers with it ever after: cuda.h says so,
+ * or that the process is to be relaunched; but for the two UNCORRECTABLE ones,
+ * after which data are lost.
+ */
 bool vs_real_is_for_good(CUresult result);
 
 #endif

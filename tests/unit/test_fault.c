@@ -9,12 +9,12 @@
 
 #define SECOND_CTX ((CUcontext)0x2000)
 #define THIRD_CTX ((CUcontext)0x3000)
-#define FAULT CUDA_ERROR_ILLEGAL_ADDRESS
 #define LAG (10 * MS)
 
 static struct vs_fence *fence;
 static struct vs_real plain; /* the fake's own functions */
-static CUcontext broken;     /* answers with FAULT; NULL: none */
+static CUresult fault;	     /* what a context answers ... */
+static CUcontext broken;     /* ... if it is this; NULL: none */
 static bool is_catching;     /* current, it does so for others, too */
 static CUcontext below[4];   /* the current one */
 static int n_below;
@@ -29,7 +29,7 @@ static CUresult of(CUcontext ctx)
 	bool is_so = broken &&
 		     (ctx == broken || (is_catching && fake.current == broken));
 
-	return is_so ? FAULT : CUDA_SUCCESS;
+	return is_so ? fault : CUDA_SUCCESS;
 }
 
 static CUcontext owner(CUevent event)
@@ -104,6 +104,7 @@ static void install(void)
 {
 	fresh_driver((uint64_t)4 << 30);
 	plain = vs_real;
+	fault = CUDA_ERROR_ILLEGAL_ADDRESS;
 	broken = NULL;
 	is_catching = false;
 	n_below = n_events = 0;
@@ -175,7 +176,7 @@ static CUresult CUDAAPI alloc_faults(CUdeviceptr *p, size_t size)
 {
 	(void)p, (void)size;
 	fake.natives++;
-	return CUDA_ERROR_ILLEGAL_ADDRESS;
+	return fault;
 }
 
 /* The driver words the error of the context that has one, each time. */
@@ -187,10 +188,8 @@ static void test_the_driver_words_it(void **state)
 	vs_real.cuMemAlloc_v2 = alloc_faults;
 	vs_pool_broken();
 	for (int i = 0; i < 3; i++) {
-		assert_int_equal(vs_pool_alloc(64 * MiB, &p),
-				 CUDA_ERROR_ILLEGAL_ADDRESS);
-		assert_int_equal(vs_pool_alloc(4 * KiB, &p),
-				 CUDA_ERROR_ILLEGAL_ADDRESS);
+		assert_int_equal(vs_pool_alloc(64 * MiB, &p), fault);
+		assert_int_equal(vs_pool_alloc(4 * KiB, &p), fault);
 	}
 	assert_int_equal(fake.natives, 6);
 }
@@ -279,13 +278,31 @@ static void test_a_marker_knows_it_first(void **state)
 	broken = FAKE_CTX;
 	give(q);
 	assert_true(vs_fence_record(fence));
-	assert_int_equal(vs_pool_alloc(64 * MiB, &p), FAULT);
-	assert_int_equal(vs_pool_alloc(4 * KiB, &p), FAULT);
+	assert_int_equal(vs_pool_alloc(64 * MiB, &p), fault);
+	assert_int_equal(vs_pool_alloc(4 * KiB, &p), fault);
 	/* the other one is sound, and has what was freed */
 	fake.current = SECOND_CTX;
 	vs_real.cuMemAlloc_v2 = plain.cuMemAlloc_v2;
 	fake.natives = 0;
 	work();
+}
+
+/* Those that cuda.h knows of, by number. */
+static void test_every_fault(void **state)
+{
+	static const int codes[] = {214, 220, 226, 700, 702, 710, 714, 715,
+				    716, 717, 718, 719, 721, 810, 911};
+	CUdeviceptr p;
+
+	for (unsigned i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+		fresh(state);
+		fault = (CUresult)codes[i];
+		broken = SECOND_CTX;
+		work();
+		fake.current = SECOND_CTX;
+		vs_real.cuMemAlloc_v2 = alloc_faults;
+		assert_int_equal(vs_pool_alloc(64 * MiB, &p), fault);
+	}
 }
 
 /* A context with the same handle comes after it. */
@@ -371,6 +388,7 @@ int main(void)
 		cmocka_unit_test_setup(test_none_can_be_made, fresh_old),
 		cmocka_unit_test_setup(test_the_current_one_answers, fresh),
 		cmocka_unit_test_setup(test_a_marker_knows_it_first, fresh),
+		cmocka_unit_test_setup(test_every_fault, fresh),
 		cmocka_unit_test_setup(test_its_end, fresh),
 		cmocka_unit_test_setup(test_its_end, fresh_ordered),
 		cmocka_unit_test_setup(test_its_end, fresh_old),
