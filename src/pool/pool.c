@@ -33,10 +33,8 @@ static __attribute__((noinline)) CUresult alloc_slow(struct vs_thread *t,
 						     CUcontext current,
 						     size_t size,
 						     CUdeviceptr *out);
-static __attribute__((noinline)) CUresult free_slow(struct vs_thread *t,
-						    struct vs_pool *pool,
-						    CUdeviceptr p,
-						    CUcontext current);
+static __attribute__((noinline)) CUresult
+free_slow(struct vs_thread *t, struct vs_pool *pool, CUdeviceptr p);
 
 /*
  * Hot: a hit for a small object is one look at the current context, one
@@ -80,13 +78,14 @@ CUresult vs_pool_free(CUdeviceptr p)
 	r = vs_real.cuCtxGetCurrent(&current);
 	if (__builtin_expect(!t || r != CUDA_SUCCESS || !current, 0))
 		return r != CUDA_SUCCESS ? r : VS_PASS;
-	if (p < pool->slabs_end && !pool->is_fussy) {
+	if (p < pool->slabs_end &&
+	    !atomic_load_explicit(&pool->is_wary, memory_order_relaxed)) {
 		slab = vs_slab_at(pool, p);
 		tc = t->cache;
 		if (slab && tc && tc->ctx == vs_slab_caches(slab))
 			return vs_tcache_put(tc, slab, p);
 	}
-	return free_slow(t, pool, p, current);
+	return free_slow(t, pool, p);
 }
 
 struct vs_pool *vs_pool_at(CUdeviceptr p)
@@ -211,6 +210,7 @@ static void read_knobs(struct vs_pool *pool)
 	pool->is_contiguous = vs_knobs.contiguous;
 	pool->is_sync = vs_knobs.mode == VS_MODE_SYNC;
 	pool->is_fussy = pool->is_sync || vs_fill_is_on() || vs_knobs.guard;
+	atomic_store(&pool->is_wary, pool->is_fussy);
 }
 
 /* Lock `making` held. */
@@ -338,6 +338,21 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 	}
 }
 
+void vs_pool_beware(struct vs_pool *pool)
+{
+	struct vs_ctx_set set;
+	bool is_wary = pool->is_fussy;
+
+	pthread_mutex_lock(&pool->lock);
+	if (vs_ctx_gather(&set, (uint64_t)1 << pool->dev.device)) {
+		for (int i = 0; i < set.n; i++)
+			is_wary |= atomic_load(&set.list[i]->trouble) != 0;
+		vs_ctx_scatter(&set);
+	}
+	atomic_store(&pool->is_wary, is_wary);
+	pthread_mutex_unlock(&pool->lock);
+}
+
 void vs_pool_broken(void)
 {
 	CUcontext current = NULL;
@@ -350,8 +365,11 @@ void vs_pool_broken(void)
 	    (atomic_fetch_or(&ctx->trouble, VS_CTX_BLAMED) & VS_CTX_BLAMED))
 		return;
 	pool = vs_pool_of(ctx->device);
-	if (pool) /* so that no allocation hits */
-		vs_tcache_flush(pool, NULL);
+	if (!pool)
+		return;
+	/* so that no allocation hits, and no free */
+	vs_tcache_flush(pool, NULL);
+	vs_pool_beware(pool);
 }
 
 /*
@@ -359,7 +377,8 @@ void vs_pool_broken(void)
  * another context was meant: a stream's, whichever is current. VS_PASS then, if
  * it did not serve.
  */
-static CUresult alloc_broken(struct vs_ctx *ctx, size_t size, CUdeviceptr *out)
+static CUresult alloc_broken(struct vs_pool *pool, struct vs_ctx *ctx,
+			     size_t size, CUdeviceptr *out)
 {
 	CUdeviceptr p;
 	CUresult r = vs_real.cuMemAlloc_v2(&p, size);
@@ -370,6 +389,7 @@ static CUresult alloc_broken(struct vs_ctx *ctx, size_t size, CUdeviceptr *out)
 		return r;
 	}
 	atomic_store(&ctx->trouble, 0);
+	vs_pool_beware(pool);
 	if (r != CUDA_SUCCESS)
 		return VS_PASS;
 	*out = p;
@@ -407,7 +427,7 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 	if (atomic_load(&pool->fence.is_broken))
 		return alloc_beside(size, out);
 	if (atomic_load_explicit(&tc->ctx->trouble, memory_order_relaxed))
-		r = alloc_broken(tc->ctx, size, out);
+		r = alloc_broken(pool, tc->ctx, size, out);
 	if (r != VS_PASS)
 		return r;
 	if (pool->guard.base)
@@ -423,18 +443,44 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 	return r;
 }
 
+/*
+ * The driver refuses the frees of a broken context, too, and keeps what they
+ * name. Who asks for its memory is told; if nothing is wrong there, another
+ * context was meant, which the next allocation makes sure of.
+ */
+static CUresult free_broken(void)
+{
+	CUcontext current = NULL;
+	struct vs_ctx *ctx;
+	size_t unused, total;
+	CUresult r;
+
+	vs_real.cuCtxGetCurrent(&current);
+	ctx = current ? vs_ctx_peek(current) : NULL;
+	if (!ctx || !atomic_load(&ctx->trouble))
+		return CUDA_SUCCESS;
+	r = vs_real.cuMemGetInfo_v2(&unused, &total);
+	if (!vs_real_is_for_good(r))
+		return CUDA_SUCCESS;
+	vs_pool_broken(); /* as in alloc_broken */
+	vs_pool_faulted(r);
+	return r;
+}
+
 static CUresult free_slow(struct vs_thread *t, struct vs_pool *pool,
-			  CUdeviceptr p, CUcontext current)
+			  CUdeviceptr p)
 {
 	struct vs_slab *slab;
 	struct vs_tcache *tc;
 	struct vs_span span;
 	CUresult r;
 
-	(void)current;
-	if (pool->is_fussy) {
+	if (atomic_load_explicit(&pool->is_wary, memory_order_relaxed)) {
 		if (!vs_pool_find(p, &span) || span.base != p)
 			return VS_PASS;
+		r = free_broken();
+		if (r != CUDA_SUCCESS)
+			return r;
 		if (pool->is_sync)
 			vs_range_sync_free(pool);
 		vs_fill_freed(pool, &span);

@@ -55,10 +55,10 @@ struct vs_pool {
 	_Atomic(struct vs_range *) *owner_stretch; /* by stretch; atomics */
 	struct vs_slab **slab_at; /* by VS_SLAB_PAGE of the slab heap; atomic */
 	CUdeviceptr slabs_end;	  /* the slab heap begins the arena; constant */
-	bool is_fussy; /* frees take the slow path: sync, zero, junk, guard;
-			* constant
-			*/
-	bool is_sync;  /* constant */
+	/* frees take the slow path: fussy, or a context is in trouble; lock */
+	_Atomic bool is_wary;
+	bool is_fussy;	    /* sync, zero, junk, guard; constant */
+	bool is_sync;	    /* constant */
 	bool is_contiguous; /* constant */
 
 	pthread_mutex_t lock;
@@ -156,6 +156,8 @@ struct vs_pool *vs_pool_of(CUdevice device);
 struct vs_pool *vs_pool_for(CUdevice device);
 /* Pool number i in the order of their making, or NULL. */
 struct vs_pool *vs_pool_by_index(int i);
+/* What contexts are there, or in what trouble, has changed. */
+void vs_pool_beware(struct vs_pool *pool);
 /* The pool whose arena holds `p`, or NULL. Lock-free. */
 struct vs_pool *vs_pool_at(CUdeviceptr p);
 

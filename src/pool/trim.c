@@ -534,6 +534,7 @@ void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
 	pool = vs_pool_of(ctx->device);
 	if (!pool)
 		return;
+	vs_pool_beware(pool);
 	epoch = vs_fence_turn(&pool->fence);
 	if (!has_other_context(ctx->device)) {
 		vs_fence_reset(&pool->fence, epoch);

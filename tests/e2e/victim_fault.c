@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * victim_fault [late]: a kernel writes where there is no memory. From the next
- * wait on the context has nothing but that error to give, and no memory either.
+ * wait on the context has nothing but that error to give, and no memory either,
+ * nor does it take any back.
  * late: that wait comes a while later.
  */
 #include <unistd.h>
@@ -10,7 +11,7 @@
 
 int main(int argc, char **argv)
 {
-	CUdeviceptr nowhere = (CUdeviceptr)0x70 << 32, p[20];
+	CUdeviceptr nowhere = (CUdeviceptr)0x70 << 32, p[20], kept[2];
 	uint32_t value = 1;
 	uint64_t n_words = 10;
 	void *arguments[] = {&nowhere, &value, &n_words};
@@ -27,6 +28,8 @@ int main(int argc, char **argv)
 		victim_free(victim_alloc(1000 << i % 5 * 3));
 	TRY(cuCtxSynchronize());
 
+	kept[0] = victim_alloc(4096);
+	kept[1] = victim_alloc(4 * MiB);
 	victim_launch(kernel, NULL, arguments);
 	if (argc > 1 && !strcmp(argv[1], "late"))
 		usleep(300000);
@@ -34,5 +37,7 @@ int main(int argc, char **argv)
 	for (int i = 0; i < 5; i++)
 		printf("%d bytes: %s\n", 1000 << i * 3,
 		       victim_name(cuMemAlloc(&p[i], 1000 << i * 3)));
+	for (int i = 0; i < 4; i++)
+		printf("free: %s\n", victim_name(cuMemFree(kept[i % 2])));
 	return 0;
 }

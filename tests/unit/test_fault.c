@@ -287,6 +287,56 @@ static void test_a_marker_knows_it_first(void **state)
 	work();
 }
 
+static CUresult CUDAAPI ask_for_memory(size_t *unused, size_t *total)
+{
+	CUresult r = of(fake.current);
+
+	fake.natives++;
+	return r != CUDA_SUCCESS ? r : plain.cuMemGetInfo_v2(unused, total);
+}
+
+/* Its frees are refused; those of others, and of its thread there, are not. */
+static void test_its_frees(void **state)
+{
+	CUdeviceptr p = take(64 * MiB), q = take(4 * KiB),
+		    other = take(4 * KiB);
+
+	(void)state;
+	vs_real.cuMemGetInfo_v2 = ask_for_memory;
+	broken = FAKE_CTX;
+	vs_pool_broken();
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(vs_pool_free(p), fault);
+		assert_int_equal(vs_pool_free(q), fault);
+		assert_int_equal(vs_pool_free(q + 512), VS_PASS);
+	}
+	assert_int_equal(fake.natives, 4);
+	fake.current = SECOND_CTX;
+	give(other);
+	give(take(4 * KiB));
+	assert_int_equal(fake.natives, 4);
+	vs_pool_ctx_dying(FAKE_CTX, 0);
+	assert_int_equal(vs_pool_free(q), VS_PASS);
+	assert_false(atomic_load(&vs_pool_of(0)->is_wary));
+	fake.natives = 0;
+	work();
+}
+
+/* It was blamed for another. */
+static void test_the_frees_of_another(void **state)
+{
+	CUdeviceptr p = take(64 * MiB), q = take(4 * KiB);
+
+	(void)state;
+	vs_real.cuMemGetInfo_v2 = ask_for_memory;
+	vs_pool_broken();
+	give(p);
+	give(q);
+	assert_true(atomic_load(&vs_pool_of(0)->is_wary));
+	give(take(4 * KiB));
+	assert_false(atomic_load(&vs_pool_of(0)->is_wary));
+}
+
 /* Those that cuda.h knows of, by number. */
 static void test_every_fault(void **state)
 {
@@ -388,6 +438,8 @@ int main(void)
 		cmocka_unit_test_setup(test_none_can_be_made, fresh_old),
 		cmocka_unit_test_setup(test_the_current_one_answers, fresh),
 		cmocka_unit_test_setup(test_a_marker_knows_it_first, fresh),
+		cmocka_unit_test_setup(test_its_frees, fresh),
+		cmocka_unit_test_setup(test_the_frees_of_another, fresh),
 		cmocka_unit_test_setup(test_every_fault, fresh),
 		cmocka_unit_test_setup(test_its_end, fresh),
 		cmocka_unit_test_setup(test_its_end, fresh_ordered),
