@@ -478,11 +478,11 @@ static CUresult free_slow(struct vs_thread *t, struct vs_pool *pool,
 	if (atomic_load_explicit(&pool->is_wary, memory_order_relaxed)) {
 		if (!vs_pool_find(p, &span) || span.base != p)
 			return VS_PASS;
+		if (pool->is_sync) /* which may be what tells */
+			vs_range_sync_free(pool);
 		r = free_broken();
 		if (r != CUDA_SUCCESS)
 			return r;
-		if (pool->is_sync)
-			vs_range_sync_free(pool);
 		vs_fill_freed(pool, &span);
 		if (vs_guard_holds(pool, p))
 			return vs_guard_free(pool, p);

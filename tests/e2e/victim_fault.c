@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_fault [late]: a kernel writes where there is no memory. From the next
- * wait on the context has nothing but that error to give, and no memory either,
- * nor does it take any back.
- * late: that wait comes a while later.
+ * victim_fault [late|free]: a kernel writes where there is no memory. From the
+ * next wait on the context has nothing but that error to give, and no memory
+ * either, nor does it take any back. late: that wait comes a while later; free:
+ * a free comes first, by then.
  */
 #include <unistd.h>
 
@@ -31,8 +31,13 @@ int main(int argc, char **argv)
 	kept[0] = victim_alloc(4096);
 	kept[1] = victim_alloc(4 * MiB);
 	victim_launch(kernel, NULL, arguments);
-	if (argc > 1 && !strcmp(argv[1], "late"))
+	if (argc > 1)
 		usleep(300000);
+	if (argc > 1 && !strcmp(argv[1], "free")) {
+		printf("free: %s\n", victim_name(cuMemFree(kept[0])));
+		printf("allocation: %s\n",
+		       victim_name(cuMemAlloc(&kept[0], 4096)));
+	}
 	printf("wait: %s\n", victim_name(cuCtxSynchronize()));
 	for (int i = 0; i < 5; i++)
 		printf("%d bytes: %s\n", 1000 << i * 3,

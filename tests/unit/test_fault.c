@@ -144,6 +144,15 @@ static int fresh_ordered(void **state)
 	return 0;
 }
 
+static int fresh_sync(void **state)
+{
+	(void)state;
+	install();
+	vs_knobs.mode = VS_MODE_SYNC;
+	start();
+	return 0;
+}
+
 static CUresult CUDAAPI old_version(int *out)
 {
 	*out = 12040;
@@ -322,6 +331,30 @@ static void test_its_frees(void **state)
 	work();
 }
 
+/* The program hears of it by the free, which waits. */
+static void test_a_free_that_waits_tells(void **state)
+{
+	CUdeviceptr p = take(64 * MiB), q = take(4 * KiB), r;
+
+	(void)state;
+	vs_real.cuMemGetInfo_v2 = ask_for_memory;
+	vs_real.cuMemAlloc_v2 = alloc_faults;
+	broken = FAKE_CTX;
+	assert_int_equal(vs_pool_free(p), fault);
+	assert_int_equal(vs_pool_free(q), fault);
+	assert_int_equal(vs_pool_alloc(4 * KiB, &r), fault);
+}
+
+static void test_a_free_that_waits_for_others(void **state)
+{
+	CUdeviceptr p = take(64 * MiB);
+
+	(void)state;
+	broken = SECOND_CTX;
+	give(p);
+	work();
+}
+
 /* It was blamed for another. */
 static void test_the_frees_of_another(void **state)
 {
@@ -439,6 +472,10 @@ int main(void)
 		cmocka_unit_test_setup(test_the_current_one_answers, fresh),
 		cmocka_unit_test_setup(test_a_marker_knows_it_first, fresh),
 		cmocka_unit_test_setup(test_its_frees, fresh),
+		cmocka_unit_test_setup(test_a_free_that_waits_tells,
+				       fresh_sync),
+		cmocka_unit_test_setup(test_a_free_that_waits_for_others,
+				       fresh_sync),
 		cmocka_unit_test_setup(test_the_frees_of_another, fresh),
 		cmocka_unit_test_setup(test_every_fault, fresh),
 		cmocka_unit_test_setup(test_its_end, fresh),
