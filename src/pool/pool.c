@@ -17,6 +17,7 @@
 #include "pool/slab.h"
 #include "pool/state.h"
 #include "pool/tcache.h"
+#include "pool/trouble.h"
 
 /* ns to wait for a context that comes to memory and cannot be told. */
 #define WELCOME_PATIENCE ((uint64_t)1000000000)
@@ -338,81 +339,6 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 	}
 }
 
-void vs_pool_beware(struct vs_pool *pool)
-{
-	struct vs_ctx_set set;
-	bool is_wary = pool->is_fussy;
-
-	pthread_mutex_lock(&pool->lock);
-	if (vs_ctx_gather(&set, (uint64_t)1 << pool->dev.device)) {
-		for (int i = 0; i < set.n; i++)
-			is_wary |= atomic_load(&set.list[i]->trouble) != 0;
-		vs_ctx_scatter(&set);
-	}
-	atomic_store(&pool->is_wary, is_wary);
-	pthread_mutex_unlock(&pool->lock);
-}
-
-void vs_pool_broken(void)
-{
-	CUcontext current = NULL;
-	struct vs_pool *pool;
-	struct vs_ctx *ctx;
-
-	vs_real.cuCtxGetCurrent(&current);
-	ctx = current ? vs_ctx_peek(current) : NULL;
-	if (!ctx ||
-	    (atomic_fetch_or(&ctx->trouble, VS_CTX_BLAMED) & VS_CTX_BLAMED))
-		return;
-	pool = vs_pool_of(ctx->device);
-	if (!pool)
-		return;
-	/* so that no allocation hits, and no free */
-	vs_tcache_flush(pool, NULL);
-	vs_pool_beware(pool);
-}
-
-/*
- * The driver knows. If it serves, or has no more, which may all be the pool's,
- * another context was meant: a stream's, whichever is current. VS_PASS then, if
- * it did not serve.
- */
-static CUresult alloc_broken(struct vs_pool *pool, struct vs_ctx *ctx,
-			     size_t size, CUdeviceptr *out)
-{
-	CUdeviceptr p;
-	CUresult r = vs_real.cuMemAlloc_v2(&p, size);
-
-	if (vs_real_is_for_good(r)) {
-		vs_pool_broken(); /* a marker may have known it before */
-		vs_pool_faulted(r);
-		return r;
-	}
-	atomic_store(&ctx->trouble, 0);
-	vs_pool_beware(pool);
-	if (r != CUDA_SUCCESS)
-		return VS_PASS;
-	*out = p;
-	return CUDA_SUCCESS;
-}
-
-/*
- * There can be no markers: the driver serves. What the pool keeps idle may be
- * all that there is.
- */
-static CUresult alloc_beside(size_t size, CUdeviceptr *out)
-{
-	CUdeviceptr p;
-	CUresult r = vs_real.cuMemAlloc_v2(&p, size);
-
-	if (r == CUDA_ERROR_OUT_OF_MEMORY && vs_pool_relieve(false) > 0)
-		r = vs_real.cuMemAlloc_v2(&p, size);
-	if (r != CUDA_SUCCESS)
-		return VS_PASS; /* the driver words it */
-	*out = p;
-	return CUDA_SUCCESS;
-}
-
 static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 			   CUdeviceptr *out)
 {
@@ -425,9 +351,9 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 	if (!pool || size == 0 || size > pool->dev.total)
 		return VS_PASS;
 	if (atomic_load(&pool->fence.is_broken))
-		return alloc_beside(size, out);
+		return vs_trouble_alloc_beside(size, out);
 	if (atomic_load_explicit(&tc->ctx->trouble, memory_order_relaxed))
-		r = alloc_broken(pool, tc->ctx, size, out);
+		r = vs_trouble_alloc(pool, tc->ctx, size, out);
 	if (r != VS_PASS)
 		return r;
 	if (pool->guard.base)
@@ -440,30 +366,6 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 		r = alloc_small(tc, size, out);
 	if (r == CUDA_SUCCESS && pool->is_fussy && vs_fill_is_on())
 		vs_fill_fresh(tc->ctx, *out, size);
-	return r;
-}
-
-/*
- * The driver refuses the frees of a broken context, too, and keeps what they
- * name. Who asks for its memory is told; if nothing is wrong there, another
- * context was meant, which the next allocation makes sure of.
- */
-static CUresult free_broken(void)
-{
-	CUcontext current = NULL;
-	struct vs_ctx *ctx;
-	size_t unused, total;
-	CUresult r;
-
-	vs_real.cuCtxGetCurrent(&current);
-	ctx = current ? vs_ctx_peek(current) : NULL;
-	if (!ctx || !atomic_load(&ctx->trouble))
-		return CUDA_SUCCESS;
-	r = vs_real.cuMemGetInfo_v2(&unused, &total);
-	if (!vs_real_is_for_good(r))
-		return CUDA_SUCCESS;
-	vs_pool_broken(); /* as in alloc_broken */
-	vs_pool_faulted(r);
 	return r;
 }
 
@@ -480,7 +382,7 @@ static CUresult free_slow(struct vs_thread *t, struct vs_pool *pool,
 			return VS_PASS;
 		if (pool->is_sync) /* which may be what tells */
 			vs_range_sync_free(pool);
-		r = free_broken();
+		r = vs_trouble_free();
 		if (r != CUDA_SUCCESS)
 			return r;
 		vs_fill_freed(pool, &span);

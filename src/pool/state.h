@@ -156,8 +156,6 @@ struct vs_pool *vs_pool_of(CUdevice device);
 struct vs_pool *vs_pool_for(CUdevice device);
 /* Pool number i in the order of their making, or NULL. */
 struct vs_pool *vs_pool_by_index(int i);
-/* What contexts are there, or in what trouble, has changed. */
-void vs_pool_beware(struct vs_pool *pool);
 /* The pool whose arena holds `p`, or NULL. Lock-free. */
 struct vs_pool *vs_pool_at(CUdeviceptr p);
 

@@ -21,6 +21,7 @@
 #include "pool/slab.h"
 #include "pool/state.h"
 #include "pool/tcache.h"
+#include "pool/trouble.h"
 
 /* Note [Need] in pool/grow.h: a window is so many times DECAY_MS; ns. */
 #define NEED_AGES 10
@@ -534,7 +535,7 @@ void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
 	pool = vs_pool_of(ctx->device);
 	if (!pool)
 		return;
-	vs_pool_beware(pool);
+	vs_trouble_beware(pool);
 	epoch = vs_fence_turn(&pool->fence);
 	if (!has_other_context(ctx->device)) {
 		vs_fence_reset(&pool->fence, epoch);
