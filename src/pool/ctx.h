@@ -32,13 +32,13 @@ enum {
 };
 
 struct vs_ctx {
-	UT_hash_handle hh;	       /* table, by handle; table lock */
-	CUcontext handle;	       /* constant */
-	CUdevice device;	       /* constant */
-	struct vs_ctx *next;	       /* all live contexts; table lock */
-	struct vs_slabs *slabs;	       /* pool/slab owns it; lock of the pool */
-	_Atomic bool is_dead;	       /* destroyed or reset */
-	_Atomic unsigned users;	       /* see vs_ctx_use() */
+	UT_hash_handle hh;	/* table, by handle; table lock */
+	CUcontext handle;	/* constant */
+	CUdevice device;	/* constant */
+	struct vs_ctx *next;	/* all live contexts; table lock */
+	struct vs_slabs *slabs; /* pool/slab's; NULL: none; lock of the pool */
+	_Atomic bool is_dead;	/* destroyed or reset */
+	_Atomic unsigned users; /* see vs_ctx_use() */
 	_Atomic unsigned char trouble; /* VS_CTX_*; 0: none */
 	_Atomic(CUdeviceptr)
 		barrier; /* pool/capture's, of the driver; 0: none */

@@ -331,7 +331,10 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 		}
 		if (vs_tcache_refill(tc, class))
 			continue;
-		r = vs_range_slab(tc->pool, tc->slabs, class);
+		/* another thread ends the context: the driver words it */
+		if (atomic_load(&tc->ctx->is_dead))
+			return VS_PASS;
+		r = vs_range_slab(tc->pool, tc->ctx, class);
 		/* some may be back, of slabs that others are live in */
 		if (r != CUDA_SUCCESS && !vs_tcache_refill(tc, class))
 			return r;

@@ -317,21 +317,22 @@ CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
 }
 
 /* Some came back on the ladder, but no whole slab of them. */
-static bool has_objects(struct vs_pool *pool, struct vs_slabs *s,
+static bool has_objects(struct vs_pool *pool, struct vs_ctx *ctx,
 			unsigned class)
 {
 	bool is_any;
 
 	pthread_mutex_lock(&pool->lock);
-	is_any = s->class[class].with_free;
+	is_any = ctx->slabs && ctx->slabs->class[class].with_free;
 	pthread_mutex_unlock(&pool->lock);
 	return is_any;
 }
 
-CUresult vs_range_slab(struct vs_pool *pool, struct vs_slabs *s, unsigned class)
+/* Another thread may end the context whenever the lock is not held. */
+CUresult vs_range_slab(struct vs_pool *pool, struct vs_ctx *ctx, unsigned class)
 {
 	uint64_t span = vs_slab_span(class);
-	struct vs_slab *slab;
+	struct vs_slab *slab = NULL;
 	struct vs_range *range;
 	CUresult r;
 
@@ -340,14 +341,15 @@ CUresult vs_range_slab(struct vs_pool *pool, struct vs_slabs *s, unsigned class)
 	range = take(pool, VS_HEAP_SLABS, span);
 	pthread_mutex_unlock(&pool->lock);
 	r = range ? CUDA_SUCCESS : get_more(pool, VS_HEAP_SLABS, span, &range);
-	if (r == CUDA_ERROR_OUT_OF_MEMORY && !has_objects(pool, s, class))
+	if (r == CUDA_ERROR_OUT_OF_MEMORY && !has_objects(pool, ctx, class))
 		vs_stat_add(&pool->stats, failed, 1);
 	if (r == CUDA_ERROR_OUT_OF_MEMORY && pool->memory_limit != UINT64_MAX)
 		return r;
 	if (r != CUDA_SUCCESS)
 		return VS_PASS; /* the driver may still find a few bytes */
 	pthread_mutex_lock(&pool->lock);
-	slab = vs_slab_make(pool, s, class, range);
+	if (ctx->slabs)
+		slab = vs_slab_make(pool, ctx->slabs, class, range);
 	if (!slab)
 		vs_heap_give(pool, &pool->heap[VS_HEAP_SLABS], range);
 	pthread_mutex_unlock(&pool->lock);

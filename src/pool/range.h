@@ -18,8 +18,11 @@ CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 			CUdeviceptr *out);
 /* Frees a live range by its base; VS_PASS if there is none. */
 CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p);
-/* Gets a range and makes a slab of it; if not, there may be objects by now. */
-CUresult vs_range_slab(struct vs_pool *pool, struct vs_slabs *s,
+/*
+ * Gets a range and makes a slab of it; if not, there may be objects by now.
+ * VS_PASS for a context that has died meanwhile.
+ */
+CUresult vs_range_slab(struct vs_pool *pool, struct vs_ctx *ctx,
 		       unsigned class);
 /* Mode sync: waits for all work, as the driver's free does. */
 void vs_range_sync_free(struct vs_pool *pool);

@@ -282,8 +282,8 @@ bool vs_tcache_refill(struct vs_tcache *tc, unsigned class)
 		return true;
 	pthread_mutex_lock(&tc->pool->lock);
 	spin_lock(tc);
-	is_filled = open_bin(bin);
-	if (is_filled && bin->idle->n == 0 && !atomic_load(&tc->ctx->is_dead))
+	is_filled = !atomic_load(&tc->ctx->is_dead) && open_bin(bin);
+	if (is_filled && bin->idle->n == 0)
 		is_filled = vs_slab_refill(tc->pool, tc->slabs, class, bin->cap,
 					   bin->idle) > 0;
 	spin_unlock(tc);
@@ -367,7 +367,8 @@ struct vs_tcache *vs_tcache_make(struct vs_thread *t, struct vs_pool *pool,
 	 * Its flush may be yet to come, and would not know the cache any more.
 	 */
 	flush_bins(pool, tc, true);
-	tc->slabs = vs_slabs_of(pool, ctx);
+	/* slabs that a dead one was given now would stay for ever */
+	tc->slabs = atomic_load(&ctx->is_dead) ? NULL : vs_slabs_of(pool, ctx);
 	if (tc->slabs) {
 		tc->pool = pool;
 		tc->ctx = ctx;

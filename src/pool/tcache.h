@@ -57,7 +57,7 @@ static inline struct vs_tcache *vs_tcache_first(struct vs_pool *pool)
 
 /* The thread's cache for a context, or NULL. */
 struct vs_tcache *vs_tcache_find(struct vs_thread *t, CUcontext handle);
-/* Makes it. NULL: no host memory. Takes pool.lock. */
+/* Makes it. NULL: no host memory, or `ctx` is dead. Takes pool.lock. */
 struct vs_tcache *vs_tcache_make(struct vs_thread *t, struct vs_pool *pool,
 				 struct vs_ctx *ctx);
 
@@ -72,7 +72,10 @@ CUdeviceptr vs_tcache_take(struct vs_tcache *tc, size_t size);
  */
 CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
 		       CUdeviceptr p);
-/* Refills the bin of a class without growing; false if there is nothing. */
+/*
+ * Refills the bin of a class without growing; false if there is nothing, or the
+ * context is dead.
+ */
 bool vs_tcache_refill(struct vs_tcache *tc, unsigned class);
 /* The free of an object that has no cache in this thread. Takes pool.lock. */
 CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_slab *slab,

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Contexts that end, by another thread, while one is in the middle of an
+ * allocation or a free under them.
+ */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "driver/real.h"
+#include "fake_test.h"
+#include "pool/range.h"
+#include "pool/state.h"
+#include "pool/tcache.h"
+
+static int fresh(void **state)
+{
+	(void)state;
+	fresh_driver(16 * GiB);
+	alarm(60); /* for an allocation that never ends */
+	return 0;
+}
+
+/* What the other thread does with a context of which the pool was told. */
+static void end(struct vs_ctx *ctx)
+{
+	vs_ctx_bury(ctx);
+	vs_tcache_flush(vs_pool_of(0), ctx);
+	vs_range_drop_ctx(vs_pool_of(0), ctx);
+}
+
+/* The driver's call under which it does. */
+static __typeof__(vs_real.cuMemCreate) create;
+static struct vs_ctx *ending; /* NULL: it has */
+static CUresult answer;
+
+static CUresult CUDAAPI end_beside_create(CUmemGenericAllocationHandle *out,
+					  size_t size,
+					  const CUmemAllocationProp *prop,
+					  unsigned long long flags)
+{
+	if (ending)
+		end(ending);
+	ending = NULL;
+	return answer == CUDA_SUCCESS ? create(out, size, prop, flags) : answer;
+}
+
+/* The next memory is asked for, and answered, while the context ends. */
+static void end_it_beside_growth(CUresult then)
+{
+	create = vs_real.cuMemCreate;
+	vs_real.cuMemCreate = end_beside_create;
+	ending = vs_ctx_peek(FAKE_CTX);
+	answer = then;
+}
+
+/* Nothing of the pool is in use, and all of it can go back. */
+static void expect_all_idle(void)
+{
+	struct vs_pool *pool = vs_pool_of(0);
+
+	assert_int_equal(vs_stat_get(stats(), live), 0);
+	assert_int_equal(vs_stat_get(stats(), blocks), 0);
+	assert_int_equal(pool->slab_bytes, 0);
+	assert_null(pool->slabs);
+	vs_pool_trim();
+	assert_int_equal(fake.held, 0);
+}
+
+static void test_while_a_small_one_gets_memory(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	take(512);
+	end_it_beside_growth(CUDA_SUCCESS);
+	assert_int_equal(vs_pool_alloc(MiB, &p), VS_PASS);
+	assert_null(ending);
+	expect_all_idle();
+}
+
+static void test_while_a_small_one_gets_none(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	take(512);
+	end_it_beside_growth(CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(vs_pool_alloc(MiB, &p), VS_PASS);
+	assert_null(ending);
+	expect_all_idle();
+}
+
+/* It was found alive, and is not when its cache is made, or refilled. */
+static void test_before_the_cache_is_used(void **state)
+{
+	struct vs_thread *t = vs_thread_self();
+	struct vs_tcache *tc;
+	struct vs_ctx *ctx;
+
+	(void)state;
+	take(512);
+	tc = t->cache;
+	ctx = tc->ctx;
+	end(ctx);
+	assert_false(vs_tcache_refill(tc, vs_class_of(512)));
+	assert_false(vs_tcache_refill(tc, vs_class_of(MiB)));
+	assert_int_equal(vs_range_slab(tc->pool, ctx, 0), VS_PASS);
+	assert_null(vs_tcache_make(t, tc->pool, ctx));
+	expect_all_idle();
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup(test_##f, fresh)
+	const struct CMUnitTest tests[] = {
+		T(while_a_small_one_gets_memory),
+		T(while_a_small_one_gets_none),
+		T(before_the_cache_is_used),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
