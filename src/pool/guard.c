@@ -173,6 +173,14 @@ static bool is_affordable(struct vs_pool *pool, uint64_t lost)
 	return pool->guard.lost + lost <= vs_pool_most(pool) / 4;
 }
 
+/* Nobody has it: it goes when somebody comes by. Lock. */
+static void put_off(struct vs_pool *pool, struct vs_guard_block *b)
+{
+	b->range.tag = 0;
+	pool->pending_bytes += b->range.span;
+	TAILQ_INSERT_HEAD(&pool->guard.pending, &b->range, link);
+}
+
 /* Maps a block of its own. Grow. */
 static CUresult make(struct vs_pool *pool, size_t size,
 		     struct vs_guard_block **out)
@@ -212,10 +220,8 @@ static CUresult make(struct vs_pool *pool, size_t size,
 	if (r == CUDA_SUCCESS)
 		*out = b;
 	else if (!destroy(pool, b)) {
-		b->range.tag = 0; /* again, when somebody comes by */
 		pthread_mutex_lock(&pool->lock);
-		pool->pending_bytes += b->range.span;
-		TAILQ_INSERT_HEAD(&pool->guard.pending, &b->range, link);
+		put_off(pool, b);
 		pthread_mutex_unlock(&pool->lock);
 	}
 	return r;
@@ -290,6 +296,11 @@ CUresult vs_guard_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 		return VS_PASS;
 	mark(b, ctx, size);
 	pthread_mutex_lock(&pool->lock);
+	if (atomic_load(&ctx->is_dead)) { /* since it was looked up */
+		put_off(pool, b);
+		pthread_mutex_unlock(&pool->lock);
+		return VS_PASS;
+	}
 	b->range.state = VS_RANGE_LIVE;
 	TAILQ_INSERT_HEAD(&pool->guard.live, &b->range, link);
 	vs_range_hand_out(pool, &b->range, ctx, size);

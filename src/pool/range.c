@@ -217,6 +217,16 @@ void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
 	set_live(pool, pool->live_bytes + pool->small_bytes);
 }
 
+/*
+ * Another thread may have ended the context, and what it is given after its
+ * ranges were taken back nobody takes back. Lock.
+ */
+static inline bool is_dead(struct vs_ctx *ctx)
+{
+	return __builtin_expect(
+		atomic_load_explicit(&ctx->is_dead, memory_order_relaxed), 0);
+}
+
 /* The last step: the driver's own allocator, unless a limit forbids it. */
 static CUresult last_resort(struct vs_pool *pool, size_t size, CUdeviceptr *out)
 {
@@ -248,6 +258,11 @@ static __attribute__((noinline)) CUresult alloc_miss(struct vs_pool *pool,
 	if (r != CUDA_SUCCESS)
 		return VS_PASS; /* the driver words it */
 	pthread_mutex_lock(&pool->lock);
+	if (is_dead(ctx)) {
+		vs_heap_give(pool, &pool->heap[kind_of(span)], range);
+		pthread_mutex_unlock(&pool->lock);
+		return VS_PASS;
+	}
 	vs_range_hand_out(pool, range, ctx, size);
 	*out = range->base;
 	pthread_mutex_unlock(&pool->lock);
@@ -264,6 +279,10 @@ CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 	bool is_spare_due;
 
 	pthread_mutex_lock(&pool->lock);
+	if (is_dead(ctx)) {
+		pthread_mutex_unlock(&pool->lock);
+		return VS_PASS;
+	}
 	range = take(pool, kind_of(span), span);
 	if (__builtin_expect(!range, 0)) {
 		show_live(pool, size);

@@ -13,7 +13,10 @@
 #include "pool/slab.h"
 #include "pool/state.h"
 
-/* Hands out a range of `size` bytes (above VS_SMALL_MAX) for a context. */
+/*
+ * Hands out a range of `size` bytes (above VS_SMALL_MAX) for a context. VS_PASS
+ * for one that has died meanwhile.
+ */
 CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 			CUdeviceptr *out);
 /* Frees a live range by its base; VS_PASS if there is none. */

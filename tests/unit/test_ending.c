@@ -109,6 +109,45 @@ static void test_before_the_cache_is_used(void **state)
 	expect_all_idle();
 }
 
+static void test_while_a_large_one_gets_memory(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	take(512);
+	end_it_beside_growth(CUDA_SUCCESS);
+	assert_int_equal(vs_pool_alloc(100 * MiB, &p), VS_PASS);
+	assert_null(ending);
+	expect_all_idle();
+}
+
+static void test_before_a_large_one_hits(void **state)
+{
+	struct vs_ctx *ctx;
+	CUdeviceptr p;
+
+	(void)state;
+	give(take(100 * MiB));
+	ctx = vs_ctx_peek(FAKE_CTX);
+	end(ctx);
+	assert_int_equal(vs_range_alloc(vs_pool_of(0), ctx, 100 * MiB, &p),
+			 VS_PASS);
+	expect_all_idle();
+}
+
+static void test_while_a_guarded_one_gets_memory(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	vs_knobs.guard = true;
+	take(512);
+	end_it_beside_growth(CUDA_SUCCESS);
+	assert_int_equal(vs_pool_alloc(3 * MiB, &p), VS_PASS);
+	assert_null(ending);
+	expect_all_idle();
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -116,6 +155,9 @@ int main(void)
 		T(while_a_small_one_gets_memory),
 		T(while_a_small_one_gets_none),
 		T(before_the_cache_is_used),
+		T(while_a_large_one_gets_memory),
+		T(before_a_large_one_hits),
+		T(while_a_guarded_one_gets_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
