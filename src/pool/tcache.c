@@ -395,16 +395,23 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_slab *slab,
 				 CUdeviceptr p)
 {
 	struct vs_batch one;
-	uint64_t word;
+	uint64_t word = 0;
 	unsigned i;
 
-	word = end_life(slab, p, &i);
-	if (word == 0)
+	pthread_mutex_lock(&pool->lock);
+	/*
+	 * Its context may just have ended, and the slab be another's,
+	 * elsewhere, whose stock must not get this object.
+	 */
+	if (vs_slab_at(pool, p) == slab)
+		word = end_life(slab, p, &i);
+	if (word == 0) {
+		pthread_mutex_unlock(&pool->lock);
 		return VS_PASS;
+	}
 	one.n = 1;
 	one.obj[0] = (struct vs_obj){p, &slab->words[i]};
 	one.tag = vs_fence_tag(&pool->fence);
-	pthread_mutex_lock(&pool->lock);
 	if (slab->ctx->slabs && !vs_slab_bury(pool, slab, i))
 		vs_slab_return_one(pool, slab->ctx->slabs, slab->class, &one);
 	vs_stat_bump(pool, odd_frees, 1);

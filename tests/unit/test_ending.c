@@ -148,6 +148,64 @@ static void test_while_a_guarded_one_gets_memory(void **state)
 	expect_all_idle();
 }
 
+/* The free of `freed` by a thread that has no cache for its context. */
+static CUdeviceptr freed;
+static _Atomic bool is_freeing;
+
+static void *free_elsewhere(void *slab)
+{
+	atomic_store(&is_freeing, true);
+	return (void *)(intptr_t)vs_tcache_put_elsewhere(vs_pool_of(0), slab,
+							 freed);
+}
+
+/* Long enough to come to the lock, in most runs. */
+static void wait_for_the_free(void)
+{
+	while (!atomic_load(&is_freeing))
+		usleep(100);
+	usleep(20000);
+}
+
+/*
+ * A thread frees an object and waits for the lock; meanwhile its context ends,
+ * and the struct of its slab serves another, at another place.
+ */
+static void test_while_a_free_waits_for_the_lock(void **state)
+{
+	unsigned class = vs_class_of(512);
+	struct vs_slab *slab;
+	struct vs_ctx *other;
+	struct vs_pool *pool;
+	pthread_t thread;
+	void *answer_out;
+
+	(void)state;
+	freed = take(512);
+	pool = vs_pool_of(0);
+	slab = vs_slab_at(pool, freed);
+	other = vs_ctx_born((CUcontext)0x2000, 0);
+	vs_ctx_bury(vs_ctx_peek(FAKE_CTX));
+	pthread_mutex_lock(&pool->lock);
+	assert_int_equal(pthread_create(&thread, NULL, free_elsewhere, slab),
+			 0);
+	wait_for_the_free();
+	vs_slab_drop_ctx(pool, slab->ctx);
+	/* not where it was */
+	vs_heap_take(pool, &pool->heap[VS_HEAP_SLABS], vs_slab_span(class));
+	assert_ptr_equal(
+		vs_slab_make(pool, vs_slabs_of(pool, other), class,
+			     vs_heap_take(pool, &pool->heap[VS_HEAP_SLABS],
+					  vs_slab_span(class))),
+		slab);
+	pthread_mutex_unlock(&pool->lock);
+	pthread_join(thread, &answer_out);
+	assert_int_equal((intptr_t)answer_out, VS_PASS);
+	fake.current = other->handle;
+	for (unsigned i = 0; i < slab->n_objects; i++)
+		assert_ptr_equal(vs_slab_at(pool, take(512)), slab);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -158,6 +216,7 @@ int main(void)
 		T(while_a_large_one_gets_memory),
 		T(before_a_large_one_hits),
 		T(while_a_guarded_one_gets_memory),
+		T(while_a_free_waits_for_the_lock),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
