@@ -288,8 +288,8 @@ static void forget_attaches(CUcontext ctx)
 	vs_meta_free(a, sizeof(*a));
 }
 
-/* `ctx` NULL: the primary one of `device`. */
-static void dying(CUcontext ctx, CUdevice device)
+/* `ctx` NULL: the primary one of `device`. For vs_pool_ctx_gone(). */
+static struct vs_ctx *dying(CUcontext ctx, CUdevice device)
 {
 	CUcontext dead = ctx;
 
@@ -306,11 +306,14 @@ static void dying(CUcontext ctx, CUdevice device)
 		vs_peer_ctx_dying(dead);
 	}
 	vs_ipc_ctx_dying(ctx, device);
-	vs_pool_ctx_dying(ctx, device);
+	return vs_pool_ctx_dying(ctx, device);
 }
 
-/* Before a release: the pool is told if this is the last for certain. */
-static bool before_release(CUdevice device)
+/*
+ * Before a release: the pool is told if this is the last for certain. Its
+ * answer is for released().
+ */
+static bool before_release(CUdevice device, struct vs_ctx **ending_out)
 {
 	struct primary *p = &primaries[device];
 	bool is_last;
@@ -318,8 +321,7 @@ static bool before_release(CUdevice device)
 	pthread_mutex_lock(&lock);
 	is_last = p->n_retains == 1 && !p->is_shared;
 	pthread_mutex_unlock(&lock);
-	if (is_last)
-		dying(NULL, device);
+	*ending_out = is_last ? dying(NULL, device) : NULL;
 	return is_last;
 }
 
@@ -340,7 +342,7 @@ static void released(CUdevice device, bool is_told)
 	}
 	pthread_mutex_unlock(&lock);
 	if (is_gone && !is_told && ctx)
-		dying(ctx, device);
+		vs_pool_ctx_gone(dying(ctx, device));
 }
 
 /* The driver's function, of either version. */
@@ -349,9 +351,11 @@ typedef CUresult(CUDAAPI *primary_fn)(CUdevice device);
 static CUresult release_primary(bool is_open, primary_fn real, CUdevice device)
 {
 	pthread_mutex_t *turn = begin_turn(is_open, device);
-	bool is_told = is_open && before_release(device);
+	struct vs_ctx *ending = NULL;
+	bool is_told = is_open && before_release(device, &ending);
 	CUresult result = vs_seen(real(device));
 
+	vs_pool_ctx_gone(ending);
 	if (result == CUDA_SUCCESS && is_open)
 		released(device, is_told);
 	end_turn(turn);
@@ -361,11 +365,10 @@ static CUresult release_primary(bool is_open, primary_fn real, CUdevice device)
 static CUresult reset_primary(bool is_open, primary_fn real, CUdevice device)
 {
 	pthread_mutex_t *turn = begin_turn(is_open, device);
-	CUresult result;
+	struct vs_ctx *ending = is_open ? dying(NULL, device) : NULL;
+	CUresult result = vs_seen(real(device));
 
-	if (is_open)
-		dying(NULL, device);
-	result = vs_seen(real(device));
+	vs_pool_ctx_gone(ending);
 	end_turn(turn);
 	return result;
 }
@@ -502,6 +505,7 @@ VS_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx handle)
 {
 	bool is_open = vs_enter(VS_API_cuGreenCtxDestroy), is_told;
 	struct green *g = is_open ? take_green(handle) : NULL;
+	struct vs_ctx *ending;
 	pthread_mutex_t *turn;
 	CUresult result;
 
@@ -509,8 +513,9 @@ VS_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx handle)
 		return vs_seen(vs_real.cuGreenCtxDestroy(handle));
 	turn = begin_turn(true, g->device);
 	vs_pool_green_dying(g->converted, g->device);
-	is_told = before_release(g->device);
+	is_told = before_release(g->device, &ending);
 	result = vs_seen(vs_real.cuGreenCtxDestroy(handle));
+	vs_pool_ctx_gone(ending);
 	if (result == CUDA_SUCCESS)
 		released(g->device, is_told);
 	end_turn(turn);
@@ -533,24 +538,29 @@ static bool is_green(CUcontext ctx)
  * A context that a program created; the driver refuses NULL, primary and green
  * ones.
  */
-static void destroying(CUcontext ctx)
+static struct vs_ctx *destroying(CUcontext ctx)
 {
-	if (ctx && !is_primary(ctx) && !is_green(ctx))
-		dying(ctx, 0);
+	return ctx && !is_primary(ctx) && !is_green(ctx) ? dying(ctx, 0) : NULL;
 }
 
 VS_EXPORT CUresult CUDAAPI cuCtxDestroy(CUcontext ctx)
 {
-	if (vs_enter(VS_API_cuCtxDestroy))
-		destroying(ctx);
-	return vs_seen(vs_real.cuCtxDestroy(ctx));
+	bool is_open = vs_enter(VS_API_cuCtxDestroy);
+	struct vs_ctx *ending = is_open ? destroying(ctx) : NULL;
+	CUresult result = vs_seen(vs_real.cuCtxDestroy(ctx));
+
+	vs_pool_ctx_gone(ending);
+	return result;
 }
 
 VS_EXPORT CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
 {
-	if (vs_enter(VS_API_cuCtxDestroy_v2))
-		destroying(ctx);
-	return vs_seen(vs_real.cuCtxDestroy_v2(ctx));
+	bool is_open = vs_enter(VS_API_cuCtxDestroy_v2);
+	struct vs_ctx *ending = is_open ? destroying(ctx) : NULL;
+	CUresult result = vs_seen(vs_real.cuCtxDestroy_v2(ctx));
+
+	vs_pool_ctx_gone(ending);
+	return result;
 }
 
 VS_EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *out, unsigned int flags)
@@ -567,11 +577,10 @@ VS_EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *out, unsigned int flags)
 VS_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
 {
 	bool is_open = vs_enter(VS_API_cuCtxDetach), is_undone = detached(ctx);
-	CUresult result;
+	struct vs_ctx *ending = is_open && !is_undone ? destroying(ctx) : NULL;
+	CUresult result = vs_seen(vs_real.cuCtxDetach(ctx));
 
-	if (is_open && !is_undone)
-		destroying(ctx);
-	result = vs_seen(vs_real.cuCtxDetach(ctx));
+	vs_pool_ctx_gone(ending);
 	if (result != CUDA_SUCCESS && is_undone)
 		attached(ctx);
 	return result;

@@ -12,6 +12,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct vs_ctx *table; /* uthash; lock */
 static struct vs_ctx *all;   /* lock */
 static _Atomic int n_all;    /* written under it, read anywhere */
+static uint64_t n_ends;	     /* ends that have begun, ever; lock */
 
 /* A green context; there are few. */
 struct alias {
@@ -55,7 +56,7 @@ struct vs_ctx *vs_ctx_peek(CUcontext handle)
 	pthread_mutex_lock(&lock);
 	c = find(resolve(handle));
 	pthread_mutex_unlock(&lock);
-	return c;
+	return c && !atomic_load(&c->is_dead) ? c : NULL;
 }
 
 void vs_ctx_alias(CUcontext green, CUcontext primary)
@@ -118,29 +119,65 @@ void vs_ctx_unalias(CUcontext green)
 	free_aliases(taken);
 }
 
+/*
+ * Takes a dead context out of the table. A primary one takes its green ones
+ * along: the caller frees them. Lock held.
+ */
+static struct alias *unlist(struct vs_ctx *c)
+{
+	HASH_DEL(table, c);
+	return take_aliases(NULL, c->handle);
+}
+
+/* Enters a new struct; NULL if there is no memory. Lock held. */
+static struct vs_ctx *enter(struct vs_ctx *fresh, CUcontext handle,
+			    CUdevice device)
+{
+	if (!fresh)
+		return NULL;
+	fresh->handle = handle;
+	fresh->device = device;
+	HASH_ADD_PTR(table, handle, fresh);
+	/* uthash leaves hh.tbl NULL when it had no memory */
+	return fresh->hh.tbl ? fresh : NULL;
+}
+
+/* What there is of this handle, or a new live one. Lock held. */
+static struct vs_ctx *find_or_enter(struct vs_ctx *fresh, CUcontext handle,
+				    CUdevice device)
+{
+	struct vs_ctx *c = find(handle);
+
+	if (c || !(c = enter(fresh, handle, device)))
+		return c;
+	c->next = all;
+	all = c;
+	atomic_fetch_add(&n_all, 1);
+	return c;
+}
+
+/* Outside the lock: what was not used of `fresh`. */
+static void settle_memory(struct vs_ctx *fresh, const struct vs_ctx *c)
+{
+	if (c != fresh)
+		vs_meta_free(fresh, sizeof(*fresh));
+	if (!c)
+		vs_warn("no memory to note a context");
+}
+
 struct vs_ctx *vs_ctx_born(CUcontext handle, CUdevice device)
 {
 	struct vs_ctx *c, *fresh = vs_meta_alloc(sizeof(*fresh));
+	struct alias *taken = NULL;
 
 	pthread_mutex_lock(&lock);
 	c = find(handle);
-	if (!c && fresh) {
-		fresh->handle = handle;
-		fresh->device = device;
-		HASH_ADD_PTR(table, handle, fresh);
-		/* uthash leaves hh.tbl NULL when it had no memory */
-		if (fresh->hh.tbl) {
-			fresh->next = all;
-			all = fresh;
-			atomic_fetch_add(&n_all, 1);
-			c = fresh;
-			fresh = NULL;
-		}
-	}
+	if (c && atomic_load(&c->is_dead))
+		taken = unlist(c);
+	c = find_or_enter(fresh, handle, device);
 	pthread_mutex_unlock(&lock);
-	vs_meta_free(fresh, sizeof(*fresh));
-	if (!c)
-		vs_warn("no memory to note a context");
+	free_aliases(taken);
+	settle_memory(fresh, c);
 	return c;
 }
 
@@ -160,18 +197,66 @@ static bool device_of(CUcontext handle, CUdevice *device_out)
 	return r == CUDA_SUCCESS;
 }
 
+/*
+ * A context that was never seen, whose device the driver has told. False: some
+ * context has ended since, when `ends` had begun to. Perhaps it was this one.
+ */
+static bool seen(CUcontext handle, CUdevice device, uint64_t ends,
+		 struct vs_ctx **out)
+{
+	struct vs_ctx *c = NULL, *fresh = vs_meta_alloc(sizeof(*fresh));
+	bool is_recent;
+
+	pthread_mutex_lock(&lock);
+	is_recent = n_ends == ends;
+	if (is_recent)
+		c = find_or_enter(fresh, handle, device);
+	pthread_mutex_unlock(&lock);
+	if (is_recent)
+		settle_memory(fresh, c);
+	else
+		vs_meta_free(fresh, sizeof(*fresh));
+	*out = c;
+	return is_recent;
+}
+
 struct vs_ctx *vs_ctx_get(CUcontext handle)
 {
 	struct vs_ctx *c;
+	CUcontext owner;
 	CUdevice device;
+	uint64_t ends;
+
+	do {
+		pthread_mutex_lock(&lock);
+		owner = resolve(handle);
+		c = find(owner);
+		ends = n_ends;
+		pthread_mutex_unlock(&lock);
+		if (c)
+			return atomic_load(&c->is_dead) ? NULL : c;
+		if (!device_of(owner, &device))
+			return NULL;
+	} while (!seen(owner, device, ends, &c));
+	return c;
+}
+
+struct vs_ctx *vs_ctx_ending(CUcontext handle)
+{
+	struct vs_ctx *c, *found, *fresh = vs_meta_alloc(sizeof(*fresh));
 
 	pthread_mutex_lock(&lock);
+	n_ends++;
 	handle = resolve(handle);
-	c = find(handle);
+	c = found = find(handle);
+	if (found && atomic_load(&found->is_dead))
+		c = NULL;
+	else if (!found && (c = enter(fresh, handle, -1)))
+		atomic_store(&c->is_dead, true);
 	pthread_mutex_unlock(&lock);
-	if (c || !device_of(handle, &device))
-		return c;
-	return vs_ctx_born(handle, device);
+	if (c != fresh)
+		vs_meta_free(fresh, sizeof(*fresh));
+	return c;
 }
 
 bool vs_ctx_failed(struct vs_ctx *ctx, CUresult result)
@@ -187,25 +272,35 @@ bool vs_ctx_failed(struct vs_ctx *ctx, CUresult result)
 
 void vs_ctx_bury(struct vs_ctx *ctx)
 {
-	struct alias *taken = NULL;
-
 	pthread_mutex_lock(&lock);
 	if (!atomic_load(&ctx->is_dead)) {
 		struct vs_ctx **link = &all;
 
 		atomic_store(&ctx->is_dead, true);
-		HASH_DEL(table, ctx);
 		while (*link != ctx)
 			link = &(*link)->next;
 		*link = ctx->next;
 		atomic_fetch_sub(&n_all, 1);
-		/* a primary context takes its green ones along */
-		taken = take_aliases(NULL, ctx->handle);
 	}
 	pthread_mutex_unlock(&lock);
-	free_aliases(taken);
 	for (unsigned round = 0; atomic_load(&ctx->users) > 0; round++)
 		vs_vmm_pause(round);
+}
+
+void vs_pool_ctx_gone(struct vs_ctx *ctx)
+{
+	struct alias *taken = NULL;
+
+	if (!ctx)
+		return;
+	pthread_mutex_lock(&lock);
+	/* or a new one of this handle has been made meanwhile */
+	if (find(ctx->handle) == ctx)
+		taken = unlist(ctx);
+	pthread_mutex_unlock(&lock);
+	free_aliases(taken);
+	if (ctx->device < 0) /* nobody was given it */
+		vs_meta_free(ctx, sizeof(*ctx));
 }
 
 bool vs_ctx_use(struct vs_ctx *ctx)

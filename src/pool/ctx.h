@@ -5,8 +5,18 @@
  * each context that can reach a block.
  *
  * The table is keyed by handle and guarded by one mutex (last in the lock
- * order). A struct vs_ctx is never freed: a dead one stays valid to look at,
- * and a context that gets the same handle value later gets a new struct.
+ * order). A struct vs_ctx is never freed (but one that nobody was given): a
+ * dead one stays valid to look at, and a context that gets the same handle
+ * value later gets a new struct.
+ *
+ * Note [An end takes its time]: before the driver's own function the pool waits
+ * for the context's work and takes back what it owned. All this time the driver
+ * answers as if nothing was, and another thread may allocate under the context.
+ * So that it is not taken for a new one, which nobody would end, the dead one
+ * stays in the table until the driver's function has returned: such an
+ * allocation is the driver's. Then the driver is to be believed again: it has
+ * no such context, or has it still (a reset leaves a primary one to whoever
+ * retains it, a release may not have been the last).
  *
  * A green context owns nothing: its memory is the primary context's, and a
  * marker of the primary context covers it. So it has no struct of its own,
@@ -34,7 +44,7 @@ enum {
 struct vs_ctx {
 	UT_hash_handle hh;	/* table, by handle; table lock */
 	CUcontext handle;	/* constant */
-	CUdevice device;	/* constant */
+	CUdevice device;	/* constant; -1: only its end was seen */
 	struct vs_ctx *next;	/* all live contexts; table lock */
 	struct vs_slabs *slabs; /* pool/slab's; NULL: none; lock of the pool */
 	_Atomic bool is_dead;	/* destroyed or reset */
@@ -45,13 +55,16 @@ struct vs_ctx {
 };
 
 /*
- * The struct of a live context, made if it is new; NULL when the driver does
- * not know the context or memory is short.
+ * The struct of a live context, made if it is new; NULL when it is ending, the
+ * driver does not know the context or memory is short.
  */
 struct vs_ctx *vs_ctx_get(CUcontext handle);
-/* The same for a context whose device is known. */
+/*
+ * The same for a context that the driver has just made, or retained: one of
+ * this handle that is ending is another.
+ */
 struct vs_ctx *vs_ctx_born(CUcontext handle, CUdevice device);
-/* Known live context of this handle; NULL if never seen. */
+/* Known live context of this handle; NULL if never seen, or ending. */
 struct vs_ctx *vs_ctx_peek(CUcontext handle);
 /*
  * A context that was listed may be destroyed by another thread at any time. It
@@ -73,9 +86,12 @@ static inline bool vs_ctx_is_beyond(const struct vs_ctx *ctx)
 	       VS_CTX_BEYOND;
 }
 /*
- * Takes the context out of the table and marks it dead; returns when nobody
- * uses it any more.
+ * The context of this handle is about to end. Its struct: a dead one if it was
+ * never seen before; NULL if another thread ends it already, or memory is
+ * short. vs_pool_ctx_gone() takes that.
  */
+struct vs_ctx *vs_ctx_ending(CUcontext handle);
+/* Marks the context dead; returns when nobody uses it any more. */
 void vs_ctx_bury(struct vs_ctx *ctx);
 
 /*

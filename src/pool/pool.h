@@ -34,6 +34,8 @@
 #define VS_PASS ((CUresult)-1)
 
 /* What a live allocation is; filled by vs_pool_find. */
+struct vs_ctx;
+
 struct vs_span {
 	CUdeviceptr base;
 	size_t size;   /* bytes the program asked for */
@@ -143,9 +145,12 @@ bool vs_pool_prepare(CUdevice device);
 /*
  * The context is about to be destroyed or reset (`ctx` NULL: the primary one
  * of `device`): waits until it is idle, takes back what it owned, forgets its
- * markers. Call before the driver's own function.
+ * markers. Call before the driver's own function, and vs_pool_ctx_gone() with
+ * the answer (may be NULL) after that, whether it succeeded or not: until then
+ * what is allocated under the context is the driver's.
  */
-void vs_pool_ctx_dying(CUcontext ctx, CUdevice device);
+struct vs_ctx *vs_pool_ctx_dying(CUcontext ctx, CUdevice device);
+void vs_pool_ctx_gone(struct vs_ctx *ctx);
 
 /*
  * `green` is what cuCtxFromGreenCtx made of a green context of `primary`: all

@@ -505,24 +505,12 @@ static void wait_for_peers(struct vs_pool *pool)
 	vs_ctx_scatter(&set);
 }
 
-void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
+/* The context that its pool was told of is idle, and nobody uses it. */
+static void take_back(struct vs_ctx *ctx)
 {
-	struct vs_ctx *ctx;
 	struct vs_pool *pool;
 	uint64_t epoch;
 
-	if (!handle)
-		handle = primary_of(device);
-	ctx = handle ? vs_ctx_peek(handle) : NULL;
-	if (!ctx)
-		return;
-	/* its work must be done before its memory goes; an error means that
-	   the context is beyond work */
-	if (vs_pool_count() > 0 &&
-	    vs_vmm_ctx_wait(ctx->handle) != CUDA_SUCCESS &&
-	    vs_capture_count() > 0)
-		vs_capture_barrier(ctx); /* a capture dies with it */
-	vs_ctx_bury(ctx);
 	vs_capture_ctx_dying(ctx->handle);
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
 		if (ctx->device == pool->dev.device) {
@@ -541,4 +529,24 @@ void vs_pool_ctx_dying(CUcontext handle, CUdevice device)
 		vs_fence_reset(&pool->fence, epoch);
 		trim_pool(pool);
 	}
+}
+
+struct vs_ctx *vs_pool_ctx_dying(CUcontext handle, CUdevice device)
+{
+	struct vs_ctx *ctx;
+
+	if (!handle)
+		handle = primary_of(device);
+	ctx = handle ? vs_ctx_ending(handle) : NULL;
+	if (!ctx || atomic_load(&ctx->is_dead))
+		return ctx;
+	/* its work must be done before its memory goes; an error means that
+	   the context is beyond work */
+	if (vs_pool_count() > 0 &&
+	    vs_vmm_ctx_wait(ctx->handle) != CUDA_SUCCESS &&
+	    vs_capture_count() > 0)
+		vs_capture_barrier(ctx); /* a capture dies with it */
+	vs_ctx_bury(ctx);
+	take_back(ctx);
+	return ctx;
 }

@@ -72,4 +72,10 @@ static inline void give(CUdeviceptr p)
 	assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
 }
 
+/* A context ends, by the pool's part and the driver's own. */
+static inline void end_ctx(CUcontext ctx, CUdevice device)
+{
+	vs_pool_ctx_gone(vs_pool_ctx_dying(ctx, device));
+}
+
 #endif

@@ -12,6 +12,8 @@
 #include "pool/state.h"
 #include "pool/tcache.h"
 
+#define OTHER ((CUcontext)0x2000)
+
 static int fresh(void **state)
 {
 	(void)state;
@@ -184,7 +186,7 @@ static void test_while_a_free_waits_for_the_lock(void **state)
 	freed = take(512);
 	pool = vs_pool_of(0);
 	slab = vs_slab_at(pool, freed);
-	other = vs_ctx_born((CUcontext)0x2000, 0);
+	other = vs_ctx_born(OTHER, 0);
 	vs_ctx_bury(vs_ctx_peek(FAKE_CTX));
 	pthread_mutex_lock(&pool->lock);
 	assert_int_equal(pthread_create(&thread, NULL, free_elsewhere, slab),
@@ -206,6 +208,118 @@ static void test_while_a_free_waits_for_the_lock(void **state)
 		assert_ptr_equal(vs_slab_at(pool, take(512)), slab);
 }
 
+static void expect_pass(void)
+{
+	CUdeviceptr p;
+
+	assert_int_equal(vs_pool_alloc(512, &p), VS_PASS);
+	assert_int_equal(vs_pool_alloc(10 * MiB, &p), VS_PASS);
+}
+
+/* The driver answers as if nothing was until its own function has returned. */
+static void test_not_born_again_meanwhile(void **state)
+{
+	struct vs_ctx *gone;
+
+	(void)state;
+	take(512);
+	gone = vs_pool_ctx_dying(FAKE_CTX, 0);
+	assert_non_null(gone);
+	expect_pass();
+	assert_null(vs_ctx_peek(FAKE_CTX));
+	assert_int_equal(vs_pool_ctx_count(), 0);
+	expect_all_idle();
+	/* and nobody ends it twice */
+	assert_null(vs_pool_ctx_dying(FAKE_CTX, 0));
+	vs_pool_ctx_gone(gone);
+	/* it failed, or somebody retains it */
+	give(take(512));
+	give(take(10 * MiB));
+	assert_int_equal(vs_pool_ctx_count(), 1);
+}
+
+/* The same for one that the pool had not seen. */
+static void test_not_seen_before_its_end(void **state)
+{
+	struct vs_ctx *gone;
+
+	(void)state;
+	fake.current = OTHER;
+	give(take(512));
+	for (int i = 0; i < 3; i++) {
+		fake.current = FAKE_CTX;
+		gone = vs_pool_ctx_dying(FAKE_CTX, 0);
+		expect_pass();
+		assert_int_equal(vs_pool_ctx_count(), 1);
+		vs_pool_ctx_gone(gone);
+		fake.current = OTHER;
+		give(take(512));
+	}
+	fake.current = FAKE_CTX;
+	give(take(512));
+	assert_int_equal(vs_pool_ctx_count(), 2);
+}
+
+/* The driver is about to return from the end of one that had this handle. */
+static void test_handle_of_an_ending_one(void **state)
+{
+	struct vs_ctx *gone, *unseen;
+	CUdeviceptr p;
+
+	(void)state;
+	take(512);
+	gone = vs_pool_ctx_dying(FAKE_CTX, 0);
+	unseen = vs_pool_ctx_dying(OTHER, 0);
+	vs_pool_ctx_born(FAKE_CTX, 0);
+	vs_pool_ctx_born(OTHER, 0);
+	p = take(512);
+	vs_pool_ctx_gone(gone);
+	vs_pool_ctx_gone(unseen);
+	take(10 * MiB);
+	give(p);
+	fake.current = OTHER;
+	take(512);
+	assert_int_equal(vs_pool_ctx_count(), 2);
+}
+
+/* A green context is its primary one's, and ends with it. */
+static void test_green_one_of_an_ending_one(void **state)
+{
+	struct vs_ctx *gone;
+
+	(void)state;
+	take(512);
+	vs_pool_green_born(OTHER, FAKE_CTX);
+	fake.current = OTHER;
+	take(512);
+	gone = vs_pool_ctx_dying(FAKE_CTX, 0);
+	expect_pass();
+	assert_int_equal(vs_pool_ctx_count(), 0);
+	vs_pool_ctx_gone(gone);
+	assert_ptr_equal(vs_pool_ctx_owning(OTHER), OTHER);
+}
+
+/* Another thread ends the context when the driver has told its device. */
+static CUresult CUDAAPI device_and_end(CUdevice *out)
+{
+	static int n;
+
+	*out = 0;
+	if (n++ == 0)
+		end_ctx(FAKE_CTX, 0);
+	return n == 1 ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+static void test_end_while_it_is_seen_first(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	vs_real.cuCtxGetDevice = device_and_end;
+	assert_int_equal(vs_pool_alloc(512, &p), VS_PASS);
+	assert_int_equal(vs_pool_ctx_count(), 0);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -217,6 +331,11 @@ int main(void)
 		T(before_a_large_one_hits),
 		T(while_a_guarded_one_gets_memory),
 		T(while_a_free_waits_for_the_lock),
+		T(not_born_again_meanwhile),
+		T(not_seen_before_its_end),
+		T(handle_of_an_ending_one),
+		T(green_one_of_an_ending_one),
+		T(end_while_it_is_seen_first),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

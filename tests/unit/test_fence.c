@@ -270,7 +270,7 @@ static void test_an_error_goes_with_its_context(void **state)
 	vs_real.cuCtxRecordEvent = fails_elsewhere;
 	assert_false(vs_fence_record(fence));
 	assert_false(vs_fence_wait(fence, NEVER));
-	vs_pool_ctx_dying(SECOND_CTX, 0);
+	end_ctx(SECOND_CTX, 0);
 	assert_true(vs_fence_wait(fence, NEVER));
 	assert_true(vs_fence_is_complete(fence, tag));
 	tag = record(LAG);
@@ -302,7 +302,7 @@ static void test_the_end_of_a_context_waits_for_peers(void **state)
 	fake.on_unmap = note_unmap;
 	began = fake.now;
 	unmapped = 0;
-	vs_pool_ctx_dying(FAKE_CTX, 0);
+	end_ctx(FAKE_CTX, 0);
 	/* for its own work, and then for the peer's */
 	assert_true(unmapped >= began + 2 * LAG);
 	assert_int_equal(fake.held, 0);

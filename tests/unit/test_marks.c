@@ -69,7 +69,7 @@ static void test_freed_in_a_capture_then_a_context_dies(void **state)
 			       true);
 	give(p);
 	vs_capture_ended(stream, false);
-	vs_pool_ctx_dying(OTHER, 0);
+	end_ctx(OTHER, 0);
 	fake.now += MS;
 	succeeds(600 * MiB);
 }

@@ -540,7 +540,7 @@ static void test_context_death_gives_everything_back(void **state)
 	(void)state;
 	for (int i = 0; i < 20; i++)
 		p[i] = take(i * 200 * KiB + 1);
-	vs_pool_ctx_dying(FAKE_CTX, 0);
+	end_ctx(FAKE_CTX, 0);
 	assert_int_equal(fake.held, 0);
 	assert_int_equal(fake.mappings, 0);
 	for (int i = 0; i < 20; i++)
@@ -579,7 +579,7 @@ static void test_broken_context_goes_to_the_driver(void **state)
 	(void)vs_pool_alloc(50 * MiB, &p);
 	assert_int_equal(vs_pool_alloc(10 * MiB, &p), VS_PASS);
 	/* and recovers with a new context */
-	vs_pool_ctx_dying(FAKE_CTX, 0);
+	end_ctx(FAKE_CTX, 0);
 	give(take(10 * MiB));
 }
 

@@ -146,7 +146,7 @@ static void test_goes_back_for_good(void **state)
 	assert_int_equal(fake.held, 0);
 	give(take(2 * MiB));
 	/* nor after the context's end, with the next one */
-	vs_pool_ctx_dying(FAKE_CTX, 0);
+	end_ctx(FAKE_CTX, 0);
 	vs_pool_ctx_born(FAKE_CTX, 0);
 	assert_true(vs_pool_prepare(0));
 	assert_int_equal(fake.held, 0);
@@ -195,7 +195,7 @@ static void test_driver_refuses(void **state)
 		assert_true(vs_pool_prepare(0));
 		give(take(2 * MiB));
 		give(take(64 * MiB));
-		vs_pool_ctx_dying(FAKE_CTX, 0);
+		end_ctx(FAKE_CTX, 0);
 		assert_int_equal(fake.held, 0);
 		assert_int_equal(fake.mappings, 0);
 	}

@@ -97,7 +97,7 @@ static double end_context(int n)
 	}
 	fake.current = FAKE_CTX;
 	began = seconds();
-	vs_pool_ctx_dying(OTHER_CTX, 0);
+	end_ctx(OTHER_CTX, 0);
 	return seconds() - began;
 }
 

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * victim_ending: contexts are reset or destroyed while threads of theirs are in
+ * the middle of allocating and freeing, who then get errors and end. Whatever
+ * else there is goes on.
+ *
+ *   reset      the primary context, and the program begins again
+ *   bystander  contexts of their own, while a thread that has another checks
+ *              its data
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "victim_link.h"
+
+/* Every driver has this one, whichever cuda.h means by cuCtxCreate. */
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
+
+enum { N_WORKERS = 4, N_BLOCKS = 16, ROUNDS = 40, ROUND_US = 4000 };
+
+static atomic_uint n_begun; /* workers */
+static atomic_bool is_over; /* the context's end has returned */
+
+struct worker {
+	pthread_t thread;
+	CUcontext ctx;
+	uint64_t seed;
+};
+
+static size_t any_size(uint64_t *seed)
+{
+	return victim_random(seed) % 4 ? victim_random(seed) % 5000 + 1
+				       : victim_random(seed) % (10 * MiB) + 1;
+}
+
+/* All results are as good: the context may end before or after each call. */
+static void *worker_main(void *argument)
+{
+	struct worker *w = argument;
+	CUresult r = cuCtxSetCurrent(w->ctx);
+	CUdeviceptr p[N_BLOCKS];
+
+	atomic_fetch_add(&n_begun, 1);
+	while (r == CUDA_SUCCESS && !atomic_load(&is_over)) {
+		int n = 0;
+
+		while (r == CUDA_SUCCESS && n < N_BLOCKS)
+			r = cuMemAlloc(&p[n++], any_size(&w->seed));
+		while (r == CUDA_SUCCESS && n > 0)
+			r = cuMemFree(p[--n]);
+	}
+	return NULL;
+}
+
+static void end_beside_workers(CUcontext ctx, bool is_primary)
+{
+	struct worker workers[N_WORKERS];
+
+	atomic_store(&n_begun, 0);
+	atomic_store(&is_over, false);
+	for (unsigned i = 0; i < N_WORKERS; i++) {
+		struct worker *w = &workers[i];
+
+		w->ctx = ctx;
+		w->seed = i;
+		CHECK(!pthread_create(&w->thread, NULL, worker_main, w));
+	}
+	while (atomic_load(&n_begun) < N_WORKERS)
+		usleep(100);
+	usleep(ROUND_US);
+	if (is_primary)
+		TRY(cuDevicePrimaryCtxReset(0));
+	else
+		TRY(cuCtxDestroy(ctx));
+	atomic_store(&is_over, true);
+	for (unsigned i = 0; i < N_WORKERS; i++)
+		pthread_join(workers[i].thread, NULL);
+}
+
+/* Blocks of the current context hold what was written to them. */
+static void check_some(unsigned round)
+{
+	CUdeviceptr p[6];
+	size_t size[6];
+
+	for (unsigned i = 0; i < 6; i++) {
+		size[i] = i < 3 ? (round % 7 + 1) * 64 * MiB : i * 3000;
+		TRY(cuMemAlloc(&p[i], size[i]));
+		TRY(cuMemsetD8(p[i], (unsigned char)(round + i), 4 * KiB));
+	}
+	for (unsigned i = 0; i < 6; i++) {
+		unsigned char byte = 0;
+
+		TRY(cuMemcpyDtoH(&byte, p[i], 1));
+		CHECK(byte == (unsigned char)(round + i));
+		TRY(cuMemFree(p[i]));
+	}
+}
+
+/* Nothing of what has ended holds memory. */
+static void check_most(void)
+{
+	size_t free, total;
+	CUdeviceptr p;
+
+	TRY(cuMemGetInfo(&free, &total));
+	TRY(cuMemAlloc(&p, total / 20 * 17));
+	TRY(cuMemFree(p));
+}
+
+static void resets(void)
+{
+	for (int i = 0; i < ROUNDS; i++)
+		end_beside_workers(victim_start(0), true);
+	victim_start(0);
+}
+
+static atomic_bool is_enough;
+
+static void *bystander_main(void *ctx)
+{
+	TRY(cuCtxSetCurrent(ctx));
+	for (unsigned round = 0; !atomic_load(&is_enough); round++)
+		check_some(round);
+	return NULL;
+}
+
+static void destroys(void)
+{
+	pthread_t bystander;
+	CUcontext own, ctx;
+
+	TRY(cuInit(0));
+	TRY(cuCtxCreate_v2(&own, 0, 0));
+	CHECK(!pthread_create(&bystander, NULL, bystander_main, own));
+	for (int i = 0; i < ROUNDS; i++) {
+		TRY(cuCtxCreate_v2(&ctx, 0, 0));
+		end_beside_workers(ctx, false);
+	}
+	atomic_store(&is_enough, true);
+	pthread_join(bystander, NULL);
+	TRY(cuCtxSetCurrent(own));
+}
+
+int main(int argc, char **argv)
+{
+	if (argc > 1 && !strcmp(argv[1], "bystander"))
+		destroys();
+	else
+		resets();
+	check_some(0);
+	check_most();
+	printf("done\n");
+	return 0;
+}
