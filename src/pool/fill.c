@@ -62,26 +62,40 @@ static CUresult run(CUcontext ctx, const struct task *task)
 	return r;
 }
 
-CUresult vs_fill_set(CUcontext ctx, CUdeviceptr p, unsigned char value,
+/* The context does not end before its work has. */
+static CUresult run_alive(struct vs_ctx *ctx, const struct task *task)
+{
+	CUresult r = CUDA_ERROR_CONTEXT_IS_DESTROYED;
+
+	if (vs_ctx_use(ctx)) {
+		r = run(ctx->handle, task);
+		vs_ctx_unuse(ctx);
+	}
+	return r;
+}
+
+CUresult vs_fill_set(struct vs_ctx *ctx, CUdeviceptr p, unsigned char value,
 		     size_t size)
 {
 	const struct task task = {.p = p, .size = size, .value = value};
 
-	return run(ctx, &task);
+	return run_alive(ctx, &task);
 }
 
-CUresult vs_fill_get(CUcontext ctx, void *to, CUdeviceptr p, size_t size)
+CUresult vs_fill_get(struct vs_ctx *ctx, void *to, CUdeviceptr p, size_t size)
 {
 	const struct task task = {.p = p, .size = size, .to = to};
 
-	return run(ctx, &task);
+	return run_alive(ctx, &task);
 }
 
 static void warn_once(CUresult r)
 {
 	static _Atomic bool is_told;
 
-	if (r != CUDA_SUCCESS && !atomic_exchange(&is_told, true))
+	/* memory goes with its context, and nobody reads it */
+	if (r != CUDA_SUCCESS && r != CUDA_ERROR_CONTEXT_IS_DESTROYED &&
+	    !atomic_exchange(&is_told, true))
 		vs_warn("filling memory failed: %s", vs_real_error(r));
 }
 
@@ -90,17 +104,20 @@ void vs_fill_fresh(struct vs_ctx *ctx, CUdeviceptr p, size_t size)
 	unsigned char value =
 		vs_knobs.zero == VS_ZERO_ALWAYS ? 0 : VS_JUNK_FRESH;
 
-	warn_once(vs_fill_set(ctx->handle, p, value, size));
+	warn_once(vs_fill_set(ctx, p, value, size));
 }
 
 void vs_fill_freed(struct vs_pool *pool, const struct vs_span *span)
 {
 	struct vs_fence *f = &pool->fence;
+	struct vs_ctx *ctx;
 
 	if (!vs_knobs.junk)
 		return;
 	if (!vs_fence_wait_tag(f, atomic_load(&f->epoch), UINT64_MAX))
 		return;
-	warn_once(
-		vs_fill_set(span->ctx, span->base, VS_JUNK_FREED, span->size));
+	ctx = vs_ctx_peek(span->ctx);
+	if (ctx)
+		warn_once(vs_fill_set(ctx, span->base, VS_JUNK_FREED,
+				      span->size));
 }

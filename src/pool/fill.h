@@ -19,10 +19,11 @@
 /*
  * Sets, or reads, memory of a context on a stream of its own and waits for that
  * stream only, so that a kernel of the program that never ends does not matter.
+ * CUDA_ERROR_CONTEXT_IS_DESTROYED, and nothing done, for a dead one.
  */
-CUresult vs_fill_set(CUcontext ctx, CUdeviceptr p, unsigned char value,
+CUresult vs_fill_set(struct vs_ctx *ctx, CUdeviceptr p, unsigned char value,
 		     size_t size);
-CUresult vs_fill_get(CUcontext ctx, void *to, CUdeviceptr p, size_t size);
+CUresult vs_fill_get(struct vs_ctx *ctx, void *to, CUdeviceptr p, size_t size);
 
 /* Whether any of the two knobs is on. */
 bool vs_fill_is_on(void);

@@ -236,13 +236,13 @@ static size_t slack(size_t size)
 
 static void mark(struct vs_guard_block *b, struct vs_ctx *ctx, size_t size)
 {
-	b->is_marked = slack(size) > 0 &&
-		       vs_fill_set(ctx->handle, b->range.base + size, MARK,
-				   slack(size)) == CUDA_SUCCESS;
+	b->is_marked =
+		slack(size) > 0 && vs_fill_set(ctx, b->range.base + size, MARK,
+					       slack(size)) == CUDA_SUCCESS;
 }
 
 /* All its work is done: whether the bytes behind it are still those of MARK. */
-static void check_mark(struct vs_guard_block *b, CUcontext ctx,
+static void check_mark(struct vs_guard_block *b, struct vs_ctx *ctx,
 		       const struct vs_guard_past *p)
 {
 	unsigned char bytes[VS_ALIGN];
@@ -358,7 +358,7 @@ CUresult vs_guard_free(struct vs_pool *pool, CUdeviceptr p)
 	if (vs_ctx_is_beyond(ctx) && vs_capture_count() == 0)
 		vs_pool_faulted(vs_vmm_ctx_wait(ctx->handle));
 	else if (is_done)
-		check_mark(block_of(r), ctx->handle, &past);
+		check_mark(block_of(r), ctx, &past);
 	pthread_mutex_lock(&pool->lock);
 	TAILQ_INSERT_TAIL(&pool->guard.pending, r, link);
 	pthread_mutex_unlock(&pool->lock);
