@@ -297,51 +297,43 @@ CUresult vs_vmm_event_query(CUevent event)
 }
 
 /*
- * A call about `ctx` answered so. If another context is current, that may have
- * answered for itself: then `ctx` is now, and the call is to be made again.
+ * A call about `ctx` answered `result`. If another context is current, that may
+ * have answered for itself: then `ctx` is now, and the call is made again.
  */
-static bool enter_to_ask(CUcontext ctx, CUresult result)
+static CUresult again(CUresult (*call)(CUcontext, CUevent), CUcontext ctx,
+		      CUevent event, CUresult result)
 {
-	CUcontext current = NULL;
+	CUcontext current = NULL, popped;
 
 	if (!vs_real_is_for_good(result))
-		return false;
+		return result;
 	vs_real.cuCtxGetCurrent(&current);
-	return current != ctx &&
-	       vs_real.cuCtxPushCurrent_v2(ctx) == CUDA_SUCCESS;
+	if (current == ctx || vs_real.cuCtxPushCurrent_v2(ctx) != CUDA_SUCCESS)
+		return result;
+	result = call(ctx, event);
+	vs_real.cuCtxPopCurrent_v2(&popped);
+	return result;
+}
+
+static CUresult query(CUcontext ctx, CUevent event)
+{
+	(void)ctx;
+	return vs_real.cuEventQuery(event);
 }
 
 CUresult vs_vmm_record_again(CUcontext ctx, CUevent event, CUresult result)
 {
-	CUcontext popped;
-
-	if (enter_to_ask(ctx, result)) {
-		result = vs_real.cuCtxRecordEvent(ctx, event);
-		vs_real.cuCtxPopCurrent_v2(&popped);
-	}
-	return result;
+	return again(vs_real.cuCtxRecordEvent, ctx, event, result);
 }
 
 CUresult vs_vmm_query_again(CUcontext ctx, CUevent event, CUresult result)
 {
-	CUcontext popped;
-
-	if (enter_to_ask(ctx, result)) {
-		result = vs_real.cuEventQuery(event);
-		vs_real.cuCtxPopCurrent_v2(&popped);
-	}
-	return result;
+	return again(query, ctx, event, result);
 }
 
 CUresult vs_vmm_follow_again(CUcontext ctx, CUevent event, CUresult result)
 {
-	CUcontext popped;
-
-	if (enter_to_ask(ctx, result)) {
-		result = vs_real.cuCtxWaitEvent(ctx, event);
-		vs_real.cuCtxPopCurrent_v2(&popped);
-	}
-	return result;
+	return again(vs_real.cuCtxWaitEvent, ctx, event, result);
 }
 
 CUresult vs_vmm_event_wait(CUevent event)
