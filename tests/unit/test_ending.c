@@ -68,28 +68,28 @@ static void expect_all_idle(void)
 	assert_int_equal(fake.held, 0);
 }
 
-static void test_while_a_small_one_gets_memory(void **state)
+/* A small one needs memory meanwhile, and is answered so. */
+static void small_one_beside_growth(CUresult then)
 {
 	CUdeviceptr p;
 
-	(void)state;
 	take(512);
-	end_it_beside_growth(CUDA_SUCCESS);
+	end_it_beside_growth(then);
 	assert_int_equal(vs_pool_alloc(MiB, &p), VS_PASS);
 	assert_null(ending);
 	expect_all_idle();
 }
 
+static void test_while_a_small_one_gets_memory(void **state)
+{
+	(void)state;
+	small_one_beside_growth(CUDA_SUCCESS);
+}
+
 static void test_while_a_small_one_gets_none(void **state)
 {
-	CUdeviceptr p;
-
 	(void)state;
-	take(512);
-	end_it_beside_growth(CUDA_ERROR_OUT_OF_MEMORY);
-	assert_int_equal(vs_pool_alloc(MiB, &p), VS_PASS);
-	assert_null(ending);
-	expect_all_idle();
+	small_one_beside_growth(CUDA_ERROR_OUT_OF_MEMORY);
 }
 
 /* It was found alive, and is not when its cache is made, or refilled. */
