@@ -12,6 +12,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -42,7 +43,7 @@ struct vs_thread {
 	/* calls of each intercepted function; owner writes, anyone reads */
 	_Atomic uint64_t calls[VS_API_COUNT];
 	void *cache;	     /* pool/tcache owns it */
-	unsigned char depth; /* > 0: in the pool (hook/hook.h) */
+	unsigned char depth; /* > 0: in the pool, vs_thread_go_within */
 	_Atomic int
 		in_use; /* the living thread that owns it, by tid; 0: none */
 };
@@ -67,6 +68,25 @@ static inline void vs_thread_count(struct vs_thread *t, enum vs_api api)
 		&t->calls[api],
 		atomic_load_explicit(&t->calls[api], memory_order_relaxed) + 1,
 		memory_order_relaxed);
+}
+
+/*
+ * Around what may hold the pool's locks over driver calls. The driver may call
+ * the program back from there, as profilers want it, and what that calls comes
+ * to the hooks again: it is not to wait for locks that its own thread holds,
+ * and gets the driver's answer. False if the thread is within already.
+ */
+static inline bool vs_thread_go_within(struct vs_thread *t)
+{
+	if (__builtin_expect(!t || t->depth, 0))
+		return false;
+	t->depth = 1;
+	return true;
+}
+
+static inline void vs_thread_come_out(struct vs_thread *t)
+{
+	t->depth = 0;
 }
 
 /* Calls of a row over all threads, living and ended. Async-signal-safe. */

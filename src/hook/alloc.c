@@ -34,18 +34,30 @@ static CUresult free_shut(CUdeviceptr p) __attribute__((cold, noinline));
 /* A free that the pool did not take. */
 static CUresult free_passed(CUdeviceptr p) __attribute__((noinline));
 
+/* vs_pool_free, seen to be within the pool; be it from within. */
+static inline CUresult take_back(struct vs_thread *t, CUdeviceptr p)
+{
+	CUresult result;
+
+	if (t)
+		t->depth++;
+	result = vs_pool_free(p);
+	if (t)
+		t->depth--;
+	return result;
+}
+
 VS_EXPORT CUresult CUDAAPI cuMemAlloc_v2(CUdeviceptr *out, size_t size)
 {
 	struct vs_thread *t = vs_thread_self();
 	CUresult result;
 
 	if (vs_unlikely(!t || !vs_gate_is_open() || !is_plain() || !out ||
-			t->depth))
+			!vs_thread_go_within(t)))
 		return alloc_shut(out, size);
 	vs_thread_count(t, VS_API_cuMemAlloc_v2);
-	t->depth = 1;
 	result = vs_pool_alloc(size, out);
-	t->depth = 0;
+	vs_thread_come_out(t);
 	if (vs_likely(result == CUDA_SUCCESS))
 		return result;
 	return alloc_after(result, out, size);
@@ -59,9 +71,7 @@ VS_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr p)
 	if (vs_unlikely(!t || !vs_gate_is_open() || !is_plain()))
 		return free_shut(p);
 	vs_thread_count(t, VS_API_cuMemFree_v2);
-	t->depth++;
-	result = vs_pool_free(p);
-	t->depth--;
+	result = take_back(t, p);
 	if (vs_likely(result != VS_PASS)) {
 		vs_service_wake();
 		return result;
@@ -75,14 +85,14 @@ static CUresult alloc(CUdeviceptr *out, size_t size)
 	struct vs_thread *t = vs_thread_self();
 	CUresult result;
 
-	if (!t || t->depth)
+	if (!vs_thread_go_within(t))
 		return VS_PASS;
 	result = vs_capture_refusal();
-	if (result != VS_PASS)
-		return vs_seen(result);
-	t->depth = 1;
-	result = vs_pool_alloc(size, out);
-	t->depth = 0;
+	if (result == VS_PASS)
+		result = vs_pool_alloc(size, out);
+	else
+		vs_seen(result);
+	vs_thread_come_out(t);
 	return result;
 }
 
@@ -152,20 +162,6 @@ static CUresult alloc_after(CUresult result, CUdeviceptr *out, size_t size)
 	return result;
 }
 
-/* vs_pool_free, seen to be within the pool. */
-static CUresult take_back(CUdeviceptr p)
-{
-	struct vs_thread *t = vs_thread_self();
-	CUresult result;
-
-	if (t)
-		t->depth++;
-	result = vs_pool_free(p);
-	if (t)
-		t->depth--;
-	return result;
-}
-
 /* The driver frees also where no context is current; the pool wants one. */
 static CUresult free_without_context(const struct vs_span *span)
 {
@@ -175,7 +171,7 @@ static CUresult free_without_context(const struct vs_span *span)
 	if (vs_real.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current ||
 	    vs_real.cuCtxPushCurrent_v2(span->ctx) != CUDA_SUCCESS)
 		return VS_PASS;
-	result = take_back(span->base);
+	result = take_back(vs_thread_self(), span->base);
 	vs_real.cuCtxPopCurrent_v2(&current);
 	return result;
 }
@@ -203,7 +199,7 @@ static CUresult free_shut(CUdeviceptr p)
 			return vs_seen(result);
 		if (vs_trace_is_on)
 			trace_free(p);
-		result = take_back(p);
+		result = take_back(vs_thread_self(), p);
 	}
 	if (result != VS_PASS) {
 		vs_service_wake();
@@ -291,7 +287,7 @@ static CUresult free_async(CUdeviceptr p, CUstream stream,
 	if (vs_trace_is_on)
 		vs_trace_free(span.id);
 	vs_service_wake();
-	result = take_back(p);
+	result = take_back(vs_thread_self(), p);
 	/* only the default streams are those of the current context */
 	if (result == VS_PASS && stream > CU_STREAM_PER_THREAD)
 		result = free_without_context(&span);

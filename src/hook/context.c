@@ -41,10 +41,10 @@ static void born(CUcontext ctx, CUdevice device)
 	bool is_served;
 
 	vs_pool_ctx_born(ctx, device);
-	if (!vs_go_within(t))
+	if (!vs_thread_go_within(t))
 		return;
 	is_served = vs_pool_prepare(device);
-	vs_come_out(t);
+	vs_thread_come_out(t);
 	if (!is_served)
 		return;
 	/* where another road led to cuInit: it was not seen */

@@ -51,9 +51,9 @@ bool vs_again_relieved(bool is_due)
 	struct vs_thread *t = vs_thread_self();
 	bool is_relieved;
 
-	if (!vs_gate_is_open() || !vs_go_within(t))
+	if (!vs_gate_is_open() || !vs_thread_go_within(t))
 		return false;
 	is_relieved = vs_pool_relieve(is_due) > 0;
-	vs_come_out(t);
+	vs_thread_come_out(t);
 	return is_relieved;
 }

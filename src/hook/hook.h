@@ -38,25 +38,6 @@ static inline bool vs_enter(enum vs_api api)
 	return vs_likely(vs_gate_is_open()) || vs_enter_shut(api);
 }
 
-/*
- * Around what may hold the pool's locks over driver calls. The driver may call
- * the program back from there, as profilers want it, and what that calls comes
- * here again: it is not to wait for locks that its own thread holds, and gets
- * the driver's answer. False if the thread is within already.
- */
-static inline bool vs_go_within(struct vs_thread *t)
-{
-	if (vs_unlikely(!t || t->depth))
-		return false;
-	t->depth = 1;
-	return true;
-}
-
-static inline void vs_come_out(struct vs_thread *t)
-{
-	t->depth = 0;
-}
-
 /* A real function failed: the driver's end, or a fault of the program. */
 void vs_seen_failed(CUresult result) __attribute__((cold));
 

@@ -468,7 +468,7 @@ VS_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
 	int n = 0;
 
 	t = vs_enter(VS_API_cuMemGetInfo_v2) ? vs_thread_self() : NULL;
-	if (!vs_go_within(t))
+	if (!vs_thread_go_within(t))
 		return vs_seen(vs_real.cuMemGetInfo_v2(free_out, total_out));
 	/* what goes back meanwhile would count twice, or not at all */
 	after = vs_pool_moves();
@@ -477,6 +477,6 @@ VS_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
 		result = get_info(free_out, total_out);
 		after = vs_pool_moves();
 	} while (result == CUDA_SUCCESS && after != before && ++n < INFO_TRIES);
-	vs_come_out(t);
+	vs_thread_come_out(t);
 	return result;
 }

@@ -10,11 +10,11 @@
 /* Around a call by which the program waits for the GPU. */
 static bool before_wait(enum vs_api api)
 {
-	bool is_open = vs_enter(api) && vs_go_within(vs_thread_self());
+	bool is_open = vs_enter(api) && vs_thread_go_within(vs_thread_self());
 
 	if (is_open) {
 		vs_pool_synchronizing();
-		vs_come_out(vs_thread_self());
+		vs_thread_come_out(vs_thread_self());
 	}
 	return is_open;
 }
@@ -22,9 +22,9 @@ static bool before_wait(enum vs_api api)
 static CUresult after_wait(bool is_open, CUresult result)
 {
 	vs_seen(result);
-	if (is_open && vs_go_within(vs_thread_self())) {
+	if (is_open && vs_thread_go_within(vs_thread_self())) {
 		vs_pool_synchronized();
-		vs_come_out(vs_thread_self());
+		vs_thread_come_out(vs_thread_self());
 	}
 	return result;
 }

@@ -150,13 +150,11 @@ static uint64_t sleep_ms(uint64_t *quiet_ms)
 
 static void *run(void *unused)
 {
-	struct vs_thread *self = vs_thread_self();
 	CUstreamCaptureMode saved;
 	uint64_t quiet_ms = 0;
 
-	/* a callback that the driver makes here does not come in again */
-	if (self)
-		self->depth = 1;
+	/* for good: a callback that the driver makes here is not served */
+	vs_thread_go_within(vs_thread_self());
 	pthread_setname_np(pthread_self(), "vmmshim");
 	vs_vmm_relax(&saved);
 	for (;;) {
