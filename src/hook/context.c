@@ -543,24 +543,30 @@ static struct vs_ctx *destroying(CUcontext ctx)
 	return ctx && !is_primary(ctx) && !is_green(ctx) ? dying(ctx, 0) : NULL;
 }
 
-VS_EXPORT CUresult CUDAAPI cuCtxDestroy(CUcontext ctx)
+/* The driver's function, of any name. */
+typedef CUresult(CUDAAPI *destroy_fn)(CUcontext ctx);
+
+static CUresult destroy(bool is_open, destroy_fn real, CUcontext ctx)
 {
-	bool is_open = vs_enter(VS_API_cuCtxDestroy);
 	struct vs_ctx *ending = is_open ? destroying(ctx) : NULL;
-	CUresult result = vs_seen(vs_real.cuCtxDestroy(ctx));
+	CUresult result = vs_seen(real(ctx));
 
 	vs_pool_ctx_gone(ending);
 	return result;
 }
 
+VS_EXPORT CUresult CUDAAPI cuCtxDestroy(CUcontext ctx)
+{
+	bool is_open = vs_enter(VS_API_cuCtxDestroy);
+
+	return destroy(is_open, vs_real.cuCtxDestroy, ctx);
+}
+
 VS_EXPORT CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
 {
 	bool is_open = vs_enter(VS_API_cuCtxDestroy_v2);
-	struct vs_ctx *ending = is_open ? destroying(ctx) : NULL;
-	CUresult result = vs_seen(vs_real.cuCtxDestroy_v2(ctx));
 
-	vs_pool_ctx_gone(ending);
-	return result;
+	return destroy(is_open, vs_real.cuCtxDestroy_v2, ctx);
 }
 
 VS_EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *out, unsigned int flags)
@@ -577,10 +583,9 @@ VS_EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *out, unsigned int flags)
 VS_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
 {
 	bool is_open = vs_enter(VS_API_cuCtxDetach), is_undone = detached(ctx);
-	struct vs_ctx *ending = is_open && !is_undone ? destroying(ctx) : NULL;
-	CUresult result = vs_seen(vs_real.cuCtxDetach(ctx));
+	CUresult result =
+		destroy(is_open && !is_undone, vs_real.cuCtxDetach, ctx);
 
-	vs_pool_ctx_gone(ending);
 	if (result != CUDA_SUCCESS && is_undone)
 		attached(ctx);
 	return result;
