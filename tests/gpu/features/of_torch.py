@@ -15,6 +15,7 @@ from common import digits, feature, main
 GPU = {"device": "cuda"}
 DOUBLE = {"device": "cuda", "dtype": torch.float64}
 CACHED = os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") != "1"
+SEGMENTS = "expandable" in os.environ.get("PYTORCH_ALLOC_CONF", "")
 CHILD = """
 import os, torch
 x = torch.arange(100000, device="cuda", dtype=torch.float64)
@@ -135,6 +136,8 @@ def profiler():
 
 @feature
 def out_of_memory():
+    if SEGMENTS and "HAS_THE_DEVICE" not in os.environ:
+        return "not beside others"
     try:
         torch.empty(1 << 42, dtype=torch.uint8, **GPU)
         said = "nothing"
