@@ -7,6 +7,8 @@
 #include "report/signal.h"
 #include "report/trace.h"
 
+char vs_unknown;
+
 bool vs_enter_shut(enum vs_api api)
 {
 	void *next;

@@ -23,6 +23,9 @@
 #define vs_likely(x) __builtin_expect(!!(x), 1)
 #define vs_unlikely(x) __builtin_expect(!!(x), 0)
 
+/* See vs_unknown_address. */
+extern char vs_unknown;
+
 /* The gate is shut: binds, if nobody has. Returns whether it is open now. */
 bool vs_enter_shut(enum vs_api api) __attribute__((cold));
 /* The first cuInit that succeeded, or the first allocation without one. */
@@ -47,6 +50,12 @@ static inline CUresult vs_seen(CUresult result)
 	if (vs_unlikely(result != CUDA_SUCCESS))
 		vs_seen_failed(result);
 	return result;
+}
+
+/* In nobody's allocation: what the driver says of it, it says of an unknown. */
+static inline CUdeviceptr vs_unknown_address(void)
+{
+	return (CUdeviceptr)(uintptr_t)&vs_unknown;
 }
 
 /* vs_again for a call that is out of memory. */

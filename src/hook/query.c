@@ -19,14 +19,6 @@
 /* Keeps our ids out of the driver's, which count up from 1. */
 #define ID_BASE (UINT64_C(1) << 62)
 
-/* In nobody's allocation: what the driver says of it, it says of an unknown. */
-static char unknown;
-
-static CUdeviceptr unknown_address(void)
-{
-	return (CUdeviceptr)(uintptr_t)&unknown;
-}
-
 static bool base(const struct vs_span *s, uint64_t *out)
 {
 	*out = s->base;
@@ -251,7 +243,7 @@ VS_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data,
 		return CUDA_ERROR_INVALID_VALUE;
 	}
 	return vs_seen(vs_real.cuPointerGetAttribute(
-		data, attribute, owner == FREE ? unknown_address() : p));
+		data, attribute, owner == FREE ? vs_unknown_address() : p));
 }
 
 /* The driver may say of an unknown address that it is the host's. */
@@ -259,11 +251,11 @@ static CUresult get_unknown(unsigned int n, CUpointer_attribute *attributes,
 			    void **data, CUdeviceptr p)
 {
 	CUresult result = vs_seen(vs_real.cuPointerGetAttributes(
-		n, attributes, data, unknown_address()));
+		n, attributes, data, vs_unknown_address()));
 
 	for (unsigned int i = 0; i < n && result == CUDA_SUCCESS; i++)
 		if (attributes[i] == CU_POINTER_ATTRIBUTE_HOST_POINTER &&
-		    *(CUdeviceptr *)data[i] == unknown_address())
+		    *(CUdeviceptr *)data[i] == vs_unknown_address())
 			*(CUdeviceptr *)data[i] = p;
 	return result;
 }
@@ -278,7 +270,7 @@ static CUresult get_ours(unsigned int n, CUpointer_attribute *attributes,
 			result = vs_real.cuPointerGetAttributes(
 				1, &attributes[i], &data[i],
 				is_hidden(attributes[i], span)
-					? unknown_address()
+					? vs_unknown_address()
 					: p);
 	return vs_seen(result);
 }
@@ -325,7 +317,7 @@ VS_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value,
 		return vs_memops_set(&span, *(const unsigned int *)value != 0);
 	/* nothing else can be set, of any memory; VMM memory's error differs */
 	return vs_seen(vs_real.cuPointerSetAttribute(
-		value, attribute, owner == FOREIGN ? p : unknown_address()));
+		value, attribute, owner == FOREIGN ? p : vs_unknown_address()));
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base_out,
@@ -343,7 +335,7 @@ VS_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base_out,
 	if (owner != OURS || !has_context())
 		return vs_seen(vs_real.cuMemGetAddressRange_v2(
 			base_out, size_out,
-			owner == FREE ? unknown_address() : p));
+			owner == FREE ? vs_unknown_address() : p));
 	if (base_out)
 		*base_out = span.base;
 	if (size_out)
@@ -360,7 +352,8 @@ cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 			 (vs_pool_is_inside(p) || vs_ipc_is_inside(p));
 
 	return vs_seen(vs_real.cuMemRetainAllocationHandle(
-		handle, is_hidden ? &unknown : address));
+		handle,
+		is_hidden ? (void *)(uintptr_t)vs_unknown_address() : address));
 }
 
 /* Of cuMemAlloc memory the driver says success, and no access. */
@@ -375,7 +368,7 @@ VS_EXPORT CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags,
 	if (vs_enter(VS_API_cuMemGetAccess))
 		owner = owner_of(p, &span);
 	result = vs_seen(vs_real.cuMemGetAccess(
-		flags, location, owner == FREE ? unknown_address() : p));
+		flags, location, owner == FREE ? vs_unknown_address() : p));
 	if (result == CUDA_SUCCESS && owner == OURS)
 		*flags = 0;
 	return result;
@@ -407,7 +400,7 @@ VS_EXPORT CUresult CUDAAPI cuMemGetHandleForAddressRange(
 {
 	if (vs_enter(VS_API_cuMemGetHandleForAddressRange) && length > 0 &&
 	    vs_pool_is_inside(p) && !pin(p, length))
-		p = unknown_address() & ~(PAGE / 16 - 1);
+		p = vs_unknown_address() & ~(PAGE / 16 - 1);
 	return vs_seen(vs_real.cuMemGetHandleForAddressRange(handle, p, length,
 							     type, flags));
 }

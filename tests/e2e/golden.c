@@ -295,6 +295,17 @@ static void sizes(size_t size)
 	TRY(cu.cuMemFree_v2(p));
 }
 
+static void mappings(void)
+{
+	CUdeviceptr p = golden_alloc("A", 2 * MiB);
+	CUdeviceptr small = golden_alloc("B", 512);
+
+	golden_mapping("mapping of 2 MiB", p, 2 * MiB);
+	golden_mapping("mapping around 512 bytes", small, 512);
+	TRY(cu.cuMemFree_v2(p));
+	TRY(cu.cuMemFree_v2(small));
+}
+
 static void foreign(void)
 {
 	CUdeviceptr managed, async;
@@ -367,6 +378,7 @@ int main(void)
 	sizes(512);
 	sizes(3 * MiB);
 	sizes(64 * MiB);
+	mappings();
 	foreign();
 	without_context();
 	ipc();

@@ -73,6 +73,11 @@ CUresult batch_3d_12080(size_t n, CUDA_MEMCPY3D_BATCH_OP *copies,
 	X(cuMemRetainAllocationHandle, "cuMemRetainAllocationHandle", 11000)   \
 	X(cuMemRelease, "cuMemRelease", 10020)                                 \
 	X(cuMemGetAccess, "cuMemGetAccess", 10020)                             \
+	X(cuMemCreate, "cuMemCreate", 10020)                                   \
+	X(cuMemMap, "cuMemMap", 10020)                                         \
+	X(cuMemUnmap, "cuMemUnmap", 10020)                                     \
+	X(cuMemSetAccess, "cuMemSetAccess", 10020)                             \
+	X(cuMemAddressFree, "cuMemAddressFree", 10020)                         \
 	X(cuMemGetHandleForAddressRange, "cuMemGetHandleForAddressRange",      \
 	  11070)                                                               \
 	X(cuPointerGetAttribute, "cuPointerGetAttribute", 4000)                \
@@ -133,6 +138,11 @@ CUdeviceptr golden_alloc(const char *name, size_t size);
 void golden_describe(const char *what, CUdeviceptr p);
 /* All that can be done to it that answers with a code. */
 void golden_codes(const char *what, CUdeviceptr p);
+/*
+ * The same of calls for mappings, of which memory of cuMemAlloc is none: on all
+ * 2 MiB around an allocation.
+ */
+void golden_mapping(const char *what, CUdeviceptr p, size_t size);
 
 /* The ends of one copy, and how the driver is asked. */
 struct golden_job {

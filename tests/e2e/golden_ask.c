@@ -314,3 +314,28 @@ void golden_codes(const char *what, CUdeviceptr p)
 	printf("%s: ipc: %s\n", what,
 	       golden_code(cu.cuIpcGetMemHandle(&ipc, p)));
 }
+
+void golden_mapping(const char *what, CUdeviceptr p, size_t size)
+{
+	const CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
+	const CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+					  .location = here};
+	const CUmemAccessDesc access = {.location = here,
+					.flags = CU_MEM_ACCESS_FLAGS_PROT_READ};
+	CUdeviceptr at = p & ~(CUdeviceptr)(2 * MiB - 1);
+	CUmemGenericAllocationHandle handle;
+
+	TRY(cu.cuMemCreate(&handle, 2 * MiB, &prop, 0));
+	printf("%s: set access: %s\n", what,
+	       golden_code(cu.cuMemSetAccess(at, 2 * MiB, &access, 1)));
+	printf("%s: map: %s\n", what,
+	       golden_code(cu.cuMemMap(at, 2 * MiB, 0, handle, 0)));
+	printf("%s: unmap: %s\n", what,
+	       golden_code(cu.cuMemUnmap(at, 2 * MiB)));
+	printf("%s: free addresses: %s\n", what,
+	       golden_code(cu.cuMemAddressFree(at, 2 * MiB)));
+	TRY(cu.cuMemRelease(handle));
+	printf("%s: then set: %s\n", what,
+	       golden_code(cu.cuMemsetD8_v2(p, 1, size)));
+	TRY(cu.cuCtxSynchronize());
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * map: mappings of the program's own. What the pool maps, or an import, looks
+ * like memory of cuMemAlloc, which these calls refuse: a program may ask them
+ * for which of the two it has. With a chunk's own bounds they would succeed,
+ * and take the memory away under the pool.
+ */
+#include "hook/hook.h"
+#include "hook/ipc.h"
+#include "pool/pool.h"
+
+/* What the driver says of an address where nothing is reserved, it is to say.
+ */
+static CUdeviceptr hidden(enum vs_api api, CUdeviceptr p)
+{
+	if (vs_enter(api) && (vs_pool_is_inside(p) || vs_ipc_is_inside(p)))
+		return vs_unknown_address();
+	return p;
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr p, size_t size, size_t offset,
+				    CUmemGenericAllocationHandle handle,
+				    unsigned long long flags)
+{
+	CUdeviceptr at = hidden(VS_API_cuMemMap, p);
+	CUresult result = vs_real.cuMemMap(at, size, offset, handle, flags);
+
+	VS_AGAIN(result, vs_real.cuMemMap(at, size, offset, handle, flags));
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemSetAccess(CUdeviceptr p, size_t size,
+					  const CUmemAccessDesc *access,
+					  size_t n)
+{
+	CUdeviceptr at = hidden(VS_API_cuMemSetAccess, p);
+	CUresult result = vs_real.cuMemSetAccess(at, size, access, n);
+
+	VS_AGAIN(result, vs_real.cuMemSetAccess(at, size, access, n));
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr p, size_t size)
+{
+	return vs_seen(vs_real.cuMemUnmap(hidden(VS_API_cuMemUnmap, p), size));
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemAddressFree(CUdeviceptr p, size_t size)
+{
+	return vs_seen(vs_real.cuMemAddressFree(
+		hidden(VS_API_cuMemAddressFree, p), size));
+}
