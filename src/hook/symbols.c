@@ -79,13 +79,30 @@ static bool is_exported(const char *name)
 	return vs_loader_self(&self) && vs_loader_symbol(&self, name);
 }
 
-/* Programs ask the global scope what their driver can do. */
+/* Some driver in the process has it. */
 static bool is_drivers(const char *name)
 {
 	struct vs_image image;
 
 	return vs_loader_libcuda(NULL, &image) &&
 	       vs_loader_symbol(&image, name);
+}
+
+static bool is_behind_us(const char *name, const char *version)
+{
+	return vs_loader_look(RTLD_NEXT, name, version) != NULL;
+}
+
+/*
+ * Programs ask the global scope what their driver can do. Whoever is before the
+ * shim, as the program itself is, has no other: a driver that was opened local
+ * is not there, and one half of it is not to be found. A library may have a
+ * driver in a scope of its own, which cannot be asked past the shim.
+ */
+static bool may_find(const char *name, const char *version, const void *caller)
+{
+	return vs_loader_is_behind(caller) ? is_drivers(name)
+					   : is_behind_us(name, version);
 }
 
 /*
@@ -137,7 +154,7 @@ struct vs_look vs_symbols_look(void *handle, const char *name,
 	if (name[0] == 'd')
 		return look_for_dlsym(handle, name, caller);
 	if (handle == RTLD_DEFAULT || handle == RTLD_NEXT) {
-		if (!is_exported(name) || is_drivers(name))
+		if (!is_exported(name) || may_find(name, version, caller))
 			return look;
 		return look_past(handle, name, version, caller);
 	}
@@ -152,8 +169,9 @@ struct vs_look vs_symbols_look(void *handle, const char *name,
 	look.is_answered = true;
 	if (!look.answer)
 		return look;
+	/* in the program's scope, which is the shim's */
 	if (vs_loader_is_own(look.answer)) {
-		if (!is_drivers(name))
+		if (!is_drivers(name) || !is_behind_us(name, version))
 			look.answer = vs_loader_look(RTLD_NEXT, name, version);
 		return look;
 	}

@@ -119,12 +119,17 @@ static void road_procaddr_ptsz(const char *arg)
 	printf("freed %s\n", roads_blocks() == before ? "yes" : "no");
 }
 
-static void road_default(const char *arg)
+static void open_if_told(const char *arg)
 {
 	if (!strcmp(arg, "global"))
 		roads_open(DRIVER, RTLD_NOW | RTLD_GLOBAL);
 	if (!strcmp(arg, "local"))
 		roads_open(DRIVER, RTLD_NOW | RTLD_LOCAL);
+}
+
+static void road_default(const char *arg)
+{
+	open_if_told(arg);
 	roads_serve_from(RTLD_DEFAULT);
 }
 
@@ -132,8 +137,7 @@ static void road_program(const char *arg)
 {
 	void *program = dlopen(NULL, RTLD_NOW);
 
-	if (!strcmp(arg, "global"))
-		roads_open(DRIVER, RTLD_NOW | RTLD_GLOBAL);
+	open_if_told(arg);
 	roads_serve_from(program);
 }
 
