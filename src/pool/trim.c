@@ -206,6 +206,19 @@ static void retire(struct vs_pool *pool)
 		vs_stat_add(&pool->stats, trimmed, released);
 }
 
+static bool has_context(CUdevice device)
+{
+	struct vs_ctx *any[1];
+
+	return vs_ctx_list((uint64_t)1 << device, any, 1) > 0;
+}
+
+/* The last context took what it could along; the rest goes when it is idle. */
+static bool is_left(struct vs_pool *pool)
+{
+	return atomic_load(&pool->is_left) && !has_context(pool->dev.device);
+}
+
 /*
  * A process that is not under the shim may need what is idle here, and cannot
  * ask for it (vs_pool_give_way). So when the device is almost full, and others
@@ -300,7 +313,7 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	pthread_mutex_unlock(&pool->lock);
 	spare = idle > pool->release_threshold ? idle - pool->release_threshold
 					       : 0;
-	if (age > 0 && idle > 0 && is_pressed(pool))
+	if (idle > 0 && (is_left(pool) || (age > 0 && is_pressed(pool))))
 		release(pool, UINT64_MAX, UINT64_MAX);
 	else if (surplus > 0)
 		release(pool, surplus < spare ? surplus : spare, UINT64_MAX);
@@ -415,14 +428,6 @@ static CUcontext primary_of(CUdevice device)
 	return ctx;
 }
 
-/* The last context of a device takes the whole pool's memory with it. */
-static bool has_other_context(CUdevice device)
-{
-	struct vs_ctx *any[1];
-
-	return vs_ctx_list((uint64_t)1 << device, any, 1) > 0;
-}
-
 void vs_pool_green_born(CUcontext green, CUcontext primary)
 {
 	vs_ctx_alias(green, primary);
@@ -485,36 +490,43 @@ static void wait_for_peer(struct vs_ctx *ctx, uint64_t began)
  * Another device may be in the middle of a copy of what goes with a context,
  * and the copy comes before whatever follows on either of them (Programming
  * Guide, peer-to-peer memory copy). Not for ever: other work of that device may
- * wait for the program.
+ * wait for the program. True if all of it is done, in any stream: without
+ * context events that is known only where nothing was freed, of which a copy in
+ * a stream of the peer's own may be left.
  */
-static void wait_for_peers(struct vs_pool *pool)
+static bool wait_for_peers(struct vs_pool *pool)
 {
 	uint64_t own = (uint64_t)1 << pool->dev.device;
 	uint64_t peers = atomic_load(&pool->reach) & ~own;
 	uint64_t began = vs_vmm_clock();
+	struct vs_fence *f = &pool->fence;
 	struct vs_ctx_set set;
+	bool is_done = true;
 
 	if (!vs_ctx_gather(&set, peers))
-		return;
-	if (set.n > 0 && pool->fence.has_context_events)
-		vs_fence_wait_tag(&pool->fence, vs_fence_tag(&pool->fence),
-				  PEER_PATIENCE);
-	else
+		return false;
+	if (set.n > 0 && f->has_context_events) {
+		is_done = vs_fence_wait_tag(f, vs_fence_tag(f), PEER_PATIENCE);
+	} else if (set.n > 0) {
 		for (int i = 0; i < set.n; i++)
 			wait_for_peer(set.list[i], began);
+		is_done = vs_fence_is_complete(f, vs_mark_newest(pool));
+	}
 	vs_ctx_scatter(&set);
+	return is_done;
 }
 
 /* The context that its pool was told of is idle, and nobody uses it. */
 static void take_back(struct vs_ctx *ctx)
 {
+	bool is_quiet = false;
 	struct vs_pool *pool;
 	uint64_t epoch;
 
 	vs_capture_ctx_dying(ctx->handle);
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
 		if (ctx->device == pool->dev.device) {
-			wait_for_peers(pool);
+			is_quiet = wait_for_peers(pool);
 			vs_tcache_flush(pool, ctx);
 			vs_range_drop_ctx(pool, ctx);
 		}
@@ -525,10 +537,13 @@ static void take_back(struct vs_ctx *ctx)
 		return;
 	vs_trouble_beware(pool);
 	epoch = vs_fence_turn(&pool->fence);
-	if (!has_other_context(ctx->device)) {
+	/* the last context of a device takes all of the pool's memory along */
+	if (has_context(ctx->device))
+		return;
+	if (is_quiet)
 		vs_fence_reset(&pool->fence, epoch);
-		trim_pool(pool);
-	}
+	atomic_store(&pool->is_left, !is_quiet);
+	trim_pool(pool);
 }
 
 struct vs_ctx *vs_pool_ctx_dying(CUcontext handle, CUdevice device)

@@ -308,6 +308,36 @@ static void test_the_end_of_a_context_waits_for_peers(void **state)
 	assert_int_equal(fake.held, 0);
 }
 
+/* Beside a capture no marker tells when: what was freed goes later. */
+static void test_what_a_peer_copies_outlives_the_context(void **state)
+{
+	CUdeviceptr p, small;
+
+	(void)state;
+	vs_pool_ctx_born(SECOND_CTX, 1);
+	assert_int_equal(vs_pool_peer(SECOND_CTX, FAKE_CTX, true),
+			 CUDA_SUCCESS);
+	p = take(64 << 20);
+	small = take(512);
+	fake.lag_ns = LAG;
+	fake.current = SECOND_CTX;
+	vs_capture_before_begin((CUstream)0x77);
+	vs_capture_after_begin((CUstream)0x77, false,
+			       CU_STREAM_CAPTURE_MODE_RELAXED, true);
+	fake.current = FAKE_CTX;
+	give(p);
+	give(small);
+	end_ctx(FAKE_CTX, 0);
+	vs_pool_tick();
+	assert_int_not_equal(fake_mapping(p), 0);
+	assert_int_not_equal(fake_mapping(small), 0);
+	vs_capture_ended((CUstream)0x77, false);
+	vs_pool_tick();
+	fake.now += LAG;
+	vs_pool_tick();
+	assert_int_equal(fake.held, 0);
+}
+
 static CUresult has_no_memory(CUcontext ctx, CUevent event)
 {
 	(void)ctx, (void)event;
@@ -347,6 +377,8 @@ int main(void)
 				       fresh),
 		cmocka_unit_test_setup(
 			test_the_end_of_a_context_waits_for_peers, fresh),
+		cmocka_unit_test_setup(
+			test_what_a_peer_copies_outlives_the_context, fresh),
 		cmocka_unit_test_setup(test_want_of_memory_passes, fresh),
 	};
 
