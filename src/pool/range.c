@@ -16,6 +16,22 @@ static enum vs_heap_kind kind_of(uint64_t span)
 	return span < VS_MIDDLE_MAX ? VS_HEAP_MIDDLE : VS_HEAP_LARGE;
 }
 
+/* What is pending may have been a slab, of a context that ended. */
+static inline bool was_slab(const struct vs_pool *pool,
+			    const struct vs_range *r)
+{
+	return __builtin_expect(r->base < pool->heap[VS_HEAP_SLABS].end, 0);
+}
+
+/* A range that is complete goes home. Lock. */
+static inline void go_home(struct vs_pool *pool, struct vs_range *r)
+{
+	enum vs_heap_kind kind =
+		was_slab(pool, r) ? VS_HEAP_SLABS : kind_of(r->span);
+
+	vs_heap_give(pool, &pool->heap[kind], r);
+}
+
 /* Bytes of the range for a request. */
 static inline uint64_t span_of(size_t size)
 {
@@ -109,7 +125,7 @@ bool vs_range_harvest(struct vs_pool *pool)
 	       vs_fence_is_done(&pool->fence, r->tag)) {
 		TAILQ_REMOVE(&pool->pending, r, link);
 		pool->pending_bytes -= r->span;
-		vs_heap_give(pool, &pool->heap[kind_of(r->span)], r);
+		go_home(pool, r);
 		is_any = true;
 	}
 	show_pending(pool);
@@ -129,6 +145,7 @@ static struct vs_range *take_back(struct vs_pool *pool, enum vs_heap_kind kind,
 	struct vs_range *r = TAILQ_FIRST(&pool->pending);
 
 	if (!r || r->span != span || kind == VS_HEAP_SLABS ||
+	    was_slab(pool, r) ||
 	    (TAILQ_NEXT(r, link) && !pool->turnover.is_fast) ||
 	    !vs_fence_is_done(&pool->fence, r->tag))
 		return NULL;
@@ -308,6 +325,16 @@ void vs_range_end_life(struct vs_pool *pool, struct vs_range *r)
 	vs_stat_bump(pool, live_blocks, -1);
 }
 
+void vs_range_put_off(struct vs_pool *pool, struct vs_range *r)
+{
+	r->state = VS_RANGE_PENDING;
+	r->tag = vs_fence_tag(&pool->fence);
+	TAILQ_INSERT_TAIL(&pool->pending, r, link);
+	pool->pending_bytes += r->span;
+	vs_mark_freed(pool, r->span);
+	show_pending(pool);
+}
+
 CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
 {
 	struct vs_range *r;
@@ -322,12 +349,7 @@ CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
 	if (r->is_pinned) {
 		vs_dead_bury(pool, r);
 	} else {
-		r->state = VS_RANGE_PENDING;
-		r->tag = vs_fence_tag(&pool->fence);
-		TAILQ_INSERT_TAIL(&pool->pending, r, link);
-		pool->pending_bytes += r->span;
-		vs_mark_freed(pool, r->span);
-		show_pending(pool);
+		vs_range_put_off(pool, r);
 	}
 	vs_mark_at_free(pool);
 	pthread_mutex_unlock(&pool->lock);

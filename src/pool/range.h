@@ -39,6 +39,8 @@ void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
 		       struct vs_ctx *ctx, size_t size);
 /* A live range leaves the program's hands. Lock. */
 void vs_range_end_life(struct vs_pool *pool, struct vs_range *r);
+/* A range that was live, and is no more, is pending from now on. Lock. */
+void vs_range_put_off(struct vs_pool *pool, struct vs_range *r);
 /*
  * A live range that fits among what is idle, or becomes so by looking at the
  * markers; NULL if there is none. Takes the lock.

@@ -5,6 +5,7 @@
 #include "pool/dead.h"
 #include "pool/mark.h"
 #include "pool/pool.h"
+#include "pool/range.h"
 
 /* Of a slab: free, pinned, dead. */
 enum { N_MAPS = 3 };
@@ -245,8 +246,12 @@ static void unlist_dead(struct vs_pool *pool, struct vs_slab *slab)
 	vs_dead_show(pool);
 }
 
-/* The slab leaves the index; none of its objects is live. Lock. */
-static uint64_t unmake(struct vs_pool *pool, struct vs_slab *slab)
+/*
+ * The slab leaves the index; none of its objects is live. `is_complete`: none
+ * may be in use by work. Lock.
+ */
+static uint64_t unmake(struct vs_pool *pool, struct vs_slab *slab,
+		       bool is_complete)
 {
 	uint64_t span = slab->range->span;
 	size_t page = (slab->base - pool->base) / VS_SLAB_PAGE;
@@ -258,6 +263,8 @@ static uint64_t unmake(struct vs_pool *pool, struct vs_slab *slab)
 	unlist_dead(pool, slab);
 	if (slab->n_pinned)
 		vs_dead_bury(pool, slab->range);
+	else if (!is_complete)
+		vs_range_put_off(pool, slab->range);
 	else
 		vs_heap_give(pool, &pool->heap[VS_HEAP_SLABS], slab->range);
 	slab->next = pool->spare_slabs[slab->class];
@@ -305,7 +312,7 @@ bool vs_slab_bury(struct vs_pool *pool, struct vs_slab *slab, unsigned i)
 	if (is_empty(slab)) {
 		if (slab->n_free > 0)
 			list_del(slab->ctx->slabs, slab);
-		unmake(pool, slab);
+		unmake(pool, slab, true);
 	}
 	return true;
 }
@@ -350,7 +357,7 @@ static uint64_t sweep_class(struct vs_pool *pool, struct vs_slabs *s,
 		s->class[class].pending_end = &s->class[class].pending;
 	while ((slab = s->class[class].with_free_end) && is_empty(slab)) {
 		list_del(s, slab);
-		bytes += unmake(pool, slab);
+		bytes += unmake(pool, slab, true);
 	}
 	return bytes;
 }
@@ -395,7 +402,6 @@ static void lose_objects(struct vs_pool *pool, struct vs_slab *slab)
 	}
 }
 
-/* Takes every slab of a list or page table that belongs to the context. */
 void vs_slab_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx)
 {
 	struct vs_heap *heap = &pool->heap[VS_HEAP_SLABS];
@@ -422,7 +428,8 @@ void vs_slab_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx)
 		if (!slab || slab->ctx != ctx)
 			continue;
 		lose_objects(pool, slab);
-		unmake(pool, slab);
+		/* another context may still use what was freed of it */
+		unmake(pool, slab, false);
 	}
 	for (link = &pool->slabs; *link != s; link = &(*link)->next)
 		;
