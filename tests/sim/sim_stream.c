@@ -69,7 +69,7 @@ static struct sim_stream *per_thread_stream(struct sim_context *ctx)
 	struct sim_stream *stream;
 
 	for (stream = ctx->streams; stream; stream = stream->next)
-		if (stream->thread == thread)
+		if (stream->thread == thread && !stream->destroyed)
 			return stream;
 	stream = sim_stream_new(ctx, CU_STREAM_DEFAULT, 0);
 	stream->thread = thread;
