@@ -96,15 +96,16 @@ static void warn_once(CUresult r)
 	/* memory goes with its context, and nobody reads it */
 	if (r != CUDA_SUCCESS && r != CUDA_ERROR_CONTEXT_IS_DESTROYED &&
 	    !atomic_exchange(&is_told, true))
-		vs_warn("filling memory failed: %s", vs_real_error(r));
+		vs_warn("VMMSHIM_JUNK: some memory is not filled: %s",
+			vs_real_error(r));
 }
 
-void vs_fill_fresh(struct vs_ctx *ctx, CUdeviceptr p, size_t size)
+CUresult vs_fill_fresh(struct vs_ctx *ctx, CUdeviceptr p, size_t size)
 {
-	unsigned char value =
-		vs_knobs.zero == VS_ZERO_ALWAYS ? 0 : VS_JUNK_FRESH;
-
-	warn_once(vs_fill_set(ctx, p, value, size));
+	if (vs_knobs.zero == VS_ZERO_ALWAYS)
+		return vs_fill_set(ctx, p, 0, size);
+	warn_once(vs_fill_set(ctx, p, VS_JUNK_FRESH, size));
+	return CUDA_SUCCESS;
 }
 
 void vs_fill_freed(struct vs_pool *pool, const struct vs_span *span)
@@ -114,7 +115,7 @@ void vs_fill_freed(struct vs_pool *pool, const struct vs_span *span)
 
 	if (!vs_knobs.junk)
 		return;
-	if (!vs_fence_wait_tag(f, atomic_load(&f->epoch), UINT64_MAX))
+	if (!vs_fence_wait_tag(f, vs_fence_tag(f), UINT64_MAX))
 		return;
 	ctx = vs_ctx_peek(span->ctx);
 	if (ctx)

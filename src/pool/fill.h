@@ -27,8 +27,11 @@ CUresult vs_fill_get(struct vs_ctx *ctx, void *to, CUdeviceptr p, size_t size);
 
 /* Whether any of the two knobs is on. */
 bool vs_fill_is_on(void);
-/* Clears, or fills with junk, what is about to be handed out; waits. */
-void vs_fill_fresh(struct vs_ctx *ctx, CUdeviceptr p, size_t size);
+/*
+ * Clears, or fills with junk, what is about to be handed out; waits. An error if
+ * it is not cleared; what has no junk in it is told once.
+ */
+CUresult vs_fill_fresh(struct vs_ctx *ctx, CUdeviceptr p, size_t size);
 /*
  * Junk over an allocation that is about to be freed, after all work submitted
  * so far (a use after free then reads junk). Skipped while a capture is open.

@@ -342,6 +342,18 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 	}
 }
 
+/* Knobs ZERO and JUNK; what cannot be cleared is not handed out. */
+static CUresult fill(struct vs_ctx *ctx, CUdeviceptr p, size_t size)
+{
+	CUresult r =
+		vs_fill_is_on() ? vs_fill_fresh(ctx, p, size) : CUDA_SUCCESS;
+
+	if (r == CUDA_SUCCESS)
+		return r;
+	vs_pool_free(p);
+	return r == CUDA_ERROR_CONTEXT_IS_DESTROYED ? VS_PASS : r;
+}
+
 static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 			   CUdeviceptr *out)
 {
@@ -350,6 +362,7 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 				       : cache_of_context(t, current);
 	struct vs_pool *pool = tc ? tc->pool : NULL;
 	CUresult r = VS_PASS;
+	CUdeviceptr p;
 
 	if (!pool || size == 0 || size > pool->dev.total)
 		return VS_PASS;
@@ -360,15 +373,17 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 	if (r != VS_PASS)
 		return r;
 	if (pool->guard.base)
-		r = vs_guard_alloc(pool, tc->ctx, size, out);
+		r = vs_guard_alloc(pool, tc->ctx, size, &p);
 	if (r != VS_PASS)
 		; /* guarded */
 	else if (size > VS_SMALL_MAX)
-		r = vs_range_alloc(pool, tc->ctx, size, out);
+		r = vs_range_alloc(pool, tc->ctx, size, &p);
 	else
-		r = alloc_small(tc, size, out);
-	if (r == CUDA_SUCCESS && pool->is_fussy && vs_fill_is_on())
-		vs_fill_fresh(tc->ctx, *out, size);
+		r = alloc_small(tc, size, &p);
+	if (r == CUDA_SUCCESS && pool->is_fussy)
+		r = fill(tc->ctx, p, size);
+	if (r == CUDA_SUCCESS)
+		*out = p;
 	return r;
 }
 

@@ -400,7 +400,7 @@ CUresult vs_range_slab(struct vs_pool *pool, struct vs_ctx *ctx, unsigned class)
 void vs_range_sync_free(struct vs_pool *pool)
 {
 	struct vs_fence *f = &pool->fence;
-	uint64_t tag = atomic_load(&f->epoch);
+	uint64_t tag = vs_fence_tag(f);
 
 	vs_stat_add(&pool->stats, sync_free, 1);
 	/* no marker beside a capture, which may end meanwhile */

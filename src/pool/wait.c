@@ -157,7 +157,7 @@ static bool wait_behind_barrier(struct vs_fence *f)
 
 bool vs_fence_barrier(struct vs_fence *f)
 {
-	uint64_t tag = atomic_load(&f->epoch);
+	uint64_t tag = vs_fence_tag(f);
 	bool is_good;
 
 	if (atomic_load(&f->is_broken) ||
