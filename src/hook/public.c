@@ -28,20 +28,16 @@ VS_EXPORT int vmmshim_version(void)
 	return version + part;
 }
 
-VS_EXPORT int vmmshim_stats(int device, struct vmmshim_stats *stats)
-{
-	size_t struct_size;
+/* Of the first version: programs built with it are served for ever. */
+#define LEAST_SIZE (offsetof(struct vmmshim_stats, blocks) + sizeof(uint64_t))
 
-	if (!stats || stats->struct_size < sizeof(*stats))
-		return -1;
-	struct_size = stats->struct_size;
-	memset(stats, 0, sizeof(*stats));
-	stats->struct_size = struct_size;
+static int get_stats(int device, struct vmmshim_stats *stats)
+{
 	for (int i = 0; i < vs_pool_count(); i++) {
 		CUdevice owner;
 		const struct vs_stats *s = vs_pool_stats(i, &owner);
 
-		if (!s || owner != device)
+		if (owner != device)
 			continue;
 		vs_pool_refresh(i);
 		stats->reserved = vs_stat_get(s, reserved);
@@ -54,6 +50,22 @@ VS_EXPORT int vmmshim_stats(int device, struct vmmshim_stats *stats)
 		return 0;
 	}
 	return -1;
+}
+
+VS_EXPORT int vmmshim_stats(int device, struct vmmshim_stats *stats)
+{
+	struct vmmshim_stats all = {.struct_size = 0};
+	size_t size;
+	int result;
+
+	if (!stats || stats->struct_size < LEAST_SIZE)
+		return -1;
+	size = all.struct_size = stats->struct_size;
+	result = get_stats(device, &all);
+	/* a later version's fields are 0 */
+	memset(stats, 0, size);
+	memcpy(stats, &all, size < sizeof(all) ? size : sizeof(all));
+	return result;
 }
 
 VS_EXPORT uint64_t vmmshim_trim(void)

@@ -141,6 +141,33 @@ static void road_program(const char *arg)
 	roads_serve_from(program);
 }
 
+/* A program that was built with a later, or an earlier, version of the header.
+ */
+static void road_versions(const char *arg)
+{
+	struct {
+		struct vmmshim_stats known;
+		uint64_t later;
+	} stats;
+	int (*ask)(int, struct vmmshim_stats *);
+
+	(void)arg;
+	roads_serve_from(roads_open(DRIVER, RTLD_NOW));
+	*(void **)&ask = dlsym(RTLD_DEFAULT, "vmmshim_stats");
+	if (!ask)
+		return;
+	for (int device = 0; device < 2; device++) {
+		memset(&stats, 0xee, sizeof(stats));
+		stats.known.struct_size = sizeof(stats);
+		printf("device %d: %d", device, ask(device, &stats.known));
+		printf(", later field %llu, size kept %d\n",
+		       (unsigned long long)stats.later,
+		       stats.known.struct_size == sizeof(stats));
+	}
+	stats.known.struct_size = sizeof(stats.known) - 8;
+	printf("too small: %d\n", ask(0, &stats.known));
+}
+
 /* Nothing of the shim may be found where there is no driver. */
 static void road_nothing(const char *arg)
 {
@@ -518,6 +545,7 @@ static const struct {
 	{"procaddr", road_procaddr},
 	{"procaddr_v1", road_procaddr_v1},
 	{"procaddr_ptsz", road_procaddr_ptsz},
+	{"versions", road_versions},
 	{"default", road_default},
 	{"program", road_program},
 	{"nothing", road_nothing},
