@@ -396,7 +396,7 @@ static bool start(void)
 	}
 	if (!is_told)
 		vs_warn("cuIpcGetMemHandle fails: no socket or thread to serve "
-			"importers (errno %d)",
+			"importers (errno %d); VMMSHIM_IPC=native needs none",
 			errno);
 	is_told = true;
 	return false;

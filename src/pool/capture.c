@@ -279,8 +279,9 @@ void vs_capture_unseen(void)
 	static _Atomic bool is_told;
 
 	if (!atomic_exchange(&is_told, true))
-		vs_warn("a stream capture began unseen by the shim and was "
-			"invalidated by a marker");
+		vs_error("a stream capture began unseen by the shim and was "
+			 "invalidated by a marker: VMMSHIM=off for this "
+			 "program");
 }
 
 void vs_capture_forked(void)

@@ -79,7 +79,8 @@ void vs_ctx_alias(CUcontext green, CUcontext primary)
 	pthread_mutex_unlock(&lock);
 	vs_meta_free(fresh, sizeof(*fresh));
 	if (!a && green != primary)
-		vs_warn("no memory to note a green context");
+		vs_warn("no host memory to note a green context: allocations "
+			"under it stay the driver's");
 }
 
 /* Takes the entries of one green context, or of one primary one; lock held. */
@@ -162,7 +163,8 @@ static void settle_memory(struct vs_ctx *fresh, const struct vs_ctx *c)
 	if (c != fresh)
 		vs_meta_free(fresh, sizeof(*fresh));
 	if (!c)
-		vs_warn("no memory to note a context");
+		vs_warn("no host memory to note a context: its allocations "
+			"stay the driver's");
 }
 
 struct vs_ctx *vs_ctx_born(CUcontext handle, CUdevice device)
@@ -264,9 +266,9 @@ bool vs_ctx_failed(struct vs_ctx *ctx, CUresult result)
 	if (!vs_real_is_for_good(result))
 		return false;
 	if (!(atomic_fetch_or(&ctx->trouble, VS_CTX_BEYOND) & VS_CTX_BEYOND))
-		vs_info("a context has nothing but %s to give: its work is not "
+		vs_info("context %p failed for good (%s): its work is not "
 			"waited for any more",
-			vs_real_error(result));
+			(void *)ctx->handle, vs_real_error(result));
 	return true;
 }
 

@@ -42,8 +42,8 @@ void vs_fence_failed(struct vs_fence *f, const char *call, CUresult r)
 	if (r == CUDA_ERROR_DEINITIALIZED || r == CUDA_ERROR_OUT_OF_MEMORY ||
 	    atomic_exchange(&f->is_broken, true))
 		return;
-	vs_warn("%s failed: %s; allocations go to the driver from now on", call,
-		vs_real_error(r));
+	vs_error("%s failed: %s; allocations go to the driver from now on",
+		 call, vs_real_error(r));
 }
 
 /* One event in one context; f->lock held, captures shut out. */

@@ -161,9 +161,6 @@ static bool reserve_arena(struct vs_pool *pool)
 		}
 		size /= 2;
 	}
-	vs_info("no address space for device %d: its allocations stay the "
-		"driver's",
-		pool->dev.device);
 	return false;
 }
 
@@ -214,17 +211,29 @@ static void read_knobs(struct vs_pool *pool)
 	atomic_store(&pool->is_wary, pool->is_fussy);
 }
 
+/* No pool for a device; `pool`: what there is of one, or NULL. */
+static struct vs_pool *without(struct vs_pool *pool, CUdevice device,
+			       const char *why)
+{
+	vs_info("%s for device %d: its allocations stay the driver's", why,
+		device);
+	vs_meta_free(pool, sizeof(*pool));
+	return NULL;
+}
+
 /* Lock `making` held. */
 static struct vs_pool *make_pool(CUdevice device)
 {
 	struct vs_pool *pool = vs_meta_alloc(sizeof(*pool));
 	int n = atomic_load(&n_pools);
 
-	if (!pool || !vs_vmm_probe(device, &pool->dev) ||
-	    pool->dev.granularity > VS_GRANULE || !reserve_arena(pool)) {
-		vs_meta_free(pool, sizeof(*pool));
-		return NULL;
-	}
+	if (!pool)
+		return without(pool, device, "no host memory");
+	if (!vs_vmm_probe(device, &pool->dev) ||
+	    pool->dev.granularity > VS_GRANULE)
+		return without(pool, device, "no virtual memory management");
+	if (!reserve_arena(pool))
+		return without(pool, device, "no address space");
 	pthread_mutex_init(&pool->grow, NULL);
 	pool->lock = (pthread_mutex_t)VS_SPINNING_MUTEX;
 	TAILQ_INIT(&pool->pending);
@@ -245,7 +254,7 @@ static struct vs_pool *make_pool(CUdevice device)
 	pool->index = n;
 	if (!lay_out(pool)) {
 		vs_vmm_unreserve(pool->base, pool->end - pool->base);
-		return NULL;
+		return without(pool, device, "no host memory");
 	}
 	vs_thread_on_exit = vs_tcache_exit;
 	pools[n] = pool;
