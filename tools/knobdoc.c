@@ -21,7 +21,6 @@ struct knob {
 /* The words of a CHOICE, else what its type allows. */
 #define WORDS_SIZE "size"
 #define WORDS_MS "milliseconds"
-#define WORDS_COUNT "number"
 #define WORDS_BOOL "0|1"
 #define WORDS_SIGNAL "signal|none"
 #define WORDS_LEVEL "none|error|warn|info|debug"

@@ -15,14 +15,13 @@
 /* Names above this length are no slip of the pen. */
 #define NEAR_MAX 64
 
-enum type { SIZE, MS, COUNT, BOOL, SIGNAL, LEVEL, TEXT, CHOICE };
+enum type { SIZE, MS, BOOL, SIGNAL, LEVEL, TEXT, CHOICE };
 
 #define LEVELS "none|error|warn|info|debug"
 
 /* TYPE column: the enum above and the words of a choice. */
 #define TYPE_SIZE SIZE, NULL
 #define TYPE_MS MS, NULL
-#define TYPE_COUNT COUNT, NULL
 #define TYPE_BOOL BOOL, NULL
 #define TYPE_SIGNAL SIGNAL, NULL
 #define TYPE_LEVEL LEVEL, LEVELS
@@ -103,7 +102,6 @@ static void describe_allowed(const struct row *row, char *text, size_t size)
 		vs_fmt_str(&f, " or %");
 		break;
 	case MS:
-	case COUNT:
 		vs_fmt_f(&f, "%llu..%llu", (unsigned long long)row->min,
 			 (unsigned long long)row->max);
 		break;
@@ -142,7 +140,6 @@ static bool set_field(const struct row *row, const char *text)
 		*(struct vs_size *)row->field = size;
 		return true;
 	case MS:
-	case COUNT:
 		if (!vs_parse_u64(text, &number) || !is_in_range(row, number))
 			return false;
 		*(uint64_t *)row->field = number;

@@ -47,7 +47,6 @@ static inline uint64_t vs_size_bytes(struct vs_size s, uint64_t total)
 /* Field types, by the TYPE column of knobs.def. */
 #define VS_KNOB_TYPE_SIZE struct vs_size
 #define VS_KNOB_TYPE_MS uint64_t
-#define VS_KNOB_TYPE_COUNT uint64_t
 #define VS_KNOB_TYPE_BOOL bool
 #define VS_KNOB_TYPE_SIGNAL int
 #define VS_KNOB_TYPE_LEVEL int

@@ -58,7 +58,7 @@ static void emit_device(int i)
 	struct vs_stat_row row;
 
 	vs_fmt_f(&f, "{\"device\":%d", (int)device);
-	for (size_t n = 0; stats && vs_stat_row(stats, n, &row); n++) {
+	for (size_t n = 0; vs_stat_row(stats, n, &row); n++) {
 		vs_fmt_char(&f, ',');
 		put_number(row.name, "", row.value);
 		if (!row.is_gauge)

@@ -83,7 +83,7 @@ static void emit_header(const struct vs_dump_head *head)
 	finish();
 }
 
-/* "hits  99.2 % of 4036 allocations served without growing" */
+/* How many allocations were served without growing, of how many. */
 static void emit_hits(const struct vs_dump_head *head,
 		      const struct vs_stats *stats)
 {
@@ -108,8 +108,6 @@ static void emit_device(const struct vs_dump_head *head, int i)
 	const struct vs_stats *stats = vs_pool_stats(i, &device);
 	struct vs_stat_row row;
 
-	if (!stats)
-		return;
 	start(head);
 	vs_fmt_f(&f, "device %d", (int)device);
 	put_right("now", NOW_EDGE);

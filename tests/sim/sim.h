@@ -156,9 +156,6 @@ struct sim_books {
 /* Fill *out for one device, or summed over all of them with device -1. */
 void sim_books(int device, struct sim_books *out);
 
-/* Let peak_physical start again from what is in use now. */
-void sim_books_reset_peak(void);
-
 /* ---- calls and failures --------------------------------------------- */
 
 /*

@@ -81,16 +81,6 @@ void sim_books(int device, struct sim_books *out)
 	sim_unlock();
 }
 
-void sim_books_reset_peak(void)
-{
-	int i;
-
-	sim_lock();
-	for (i = 0; i < sim_config.n_devices; i++)
-		sim_devices[i].peak = sim_devices[i].used;
-	sim_unlock();
-}
-
 /* ---- text ------------------------------------------------------------ */
 
 /* Key and value, one a line, so that scripts can grep and awk. */

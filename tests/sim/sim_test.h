@@ -22,7 +22,6 @@
 #include "kernels_ptx.h"
 #include "sim.h"
 
-#define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 #define GIB ((size_t)1 << 30)
 
