@@ -6,7 +6,7 @@
  * anywhere, also from inside a malloc of the program's own. Memory comes from
  * mmap in large steps and goes to free lists by power of two; it is type-
  * stable (never unmapped), so a reader without a lock sees old contents at
- * worst. Any thread; one short lock inside, the last in the lock order.
+ * worst. Any thread; one short lock inside, the last of all.
  */
 #ifndef VS_BASE_META_H
 #define VS_BASE_META_H

@@ -3,11 +3,12 @@
  * real: the functions of the real driver. With driver/vmm the only door to it.
  *
  * vs_real is filled once, from the image of libcuda that the program itself
- * found, and constant afterwards; a second image is never mixed in (its
- * functions stay untouched). A member of an OPT row of kind USE may be NULL;
- * those of kind API never are: without a driver, or in a driver that has no
- * such function, they only answer an error. Unit tests fill vs_real by
- * vs_real_set with functions of their own.
+ * found (what that did not have yet is looked up once more when the driver is
+ * initialised: vs_real_complete), and constant afterwards; a second image is
+ * never mixed in (its functions stay untouched). A member of an OPT row of kind
+ * USE may be NULL; those of kind API never are: without a driver, or in a
+ * driver that has no such function, they only answer an error. Unit tests fill
+ * vs_real by vs_real_set with functions of their own.
  */
 #ifndef VS_DRIVER_REAL_H
 #define VS_DRIVER_REAL_H

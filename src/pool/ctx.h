@@ -4,10 +4,10 @@
  * for each block which context it was allocated under, and records markers in
  * each context that can reach a block.
  *
- * The table is keyed by handle and guarded by one mutex (last in the lock
- * order). A struct vs_ctx is never freed (but one that nobody was given): a
- * dead one stays valid to look at, and a context that gets the same handle
- * value later gets a new struct.
+ * The table is keyed by handle and guarded by one mutex (HACKING.md, Locks). A
+ * struct vs_ctx is never freed (but one that nobody was given): a dead one
+ * stays valid to look at, and a context that gets the same handle value later
+ * gets a new struct.
  *
  * Note [An end takes its time]: before the driver's own function the pool waits
  * for the context's work and takes back what it owned. All this time the driver

@@ -134,13 +134,13 @@ static inline bool vs_fence_is_complete(struct vs_fence *f, uint64_t tag)
  * pool's lock.
  */
 bool vs_fence_record(struct vs_fence *f);
-/* The newest marker covers work that no later one may cover. */
-void vs_fence_keep(struct vs_fence *f);
 /*
  * The same, unless a marker covers the tag by the time the lock is had: of many
  * threads that want one at once, one records it. Returns whether one covers it.
  */
 bool vs_fence_cover(struct vs_fence *f, uint64_t tag);
+/* The newest marker covers work that no later one may cover. */
+void vs_fence_keep(struct vs_fence *f);
 /*
  * Has a marker cover the tag and looks at those in flight; returns whether
  * memory with the tag may be handed out. Of many threads that want this at once
@@ -241,8 +241,8 @@ uint64_t vs_fence_turn(struct vs_fence *f);
  */
 void vs_fence_reset(struct vs_fence *f, uint64_t epoch);
 
-/* For pool/wait, which has the waits above. */
 /*
+ * For pool/wait, which has the waits above, these two.
  * A driver call of a marker failed, or of a wait, and not since a kernel of the
  * context did (vs_ctx_failed). A want of memory passes: the next marker covers
  * what this one would have.

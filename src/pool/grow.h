@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * grow: makes idle memory where none fits: chooses an address range and fills
- * it with chunks. The policy of the heap is here; its constants and the traces
- * they were found on are in HACKING.md.
+ * grow: makes idle memory where none fits: has pool/plan choose an address
+ * range and the chunks for it, and makes the driver's calls.
  *
  * Called with pool.grow held (but for spare) and pool.lock not held; makes
  * driver calls, none of which waits for the GPU (facts, section 3).

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * pool: serves allocations of one device. The face of the room: hooks and
- * report include this file and no other of the room, except fence.h (captures).
+ * report include this file and no other of the room, except share.h (exports)
+ * and fence.h (captures).
  *
  * One struct vs_pool a device, made when a context of it is born (at the first
  * allocation if that was not seen) and never unmade (except in a forked child,
@@ -16,9 +17,9 @@
  *   pending      freed, its marker not yet seen complete
  *   idle         free to be handed out
  *
- * Lock order: pool.grow > pool.lock > fence.lock > context table's. No driver
- * call is made under pool.lock except event calls; pool.grow may be held over
- * driver calls that do not wait for the GPU.
+ * The order of locks is in HACKING.md. No driver call is made under pool.lock
+ * except event calls; pool.grow may be held over driver calls that do not wait
+ * for the GPU.
  */
 #ifndef VS_POOL_POOL_H
 #define VS_POOL_POOL_H
@@ -33,9 +34,9 @@
 /* "Not for the pool: call the real driver." No CUresult has this value. */
 #define VS_PASS ((CUresult)-1)
 
-/* What a live allocation is; filled by vs_pool_find. */
 struct vs_ctx;
 
+/* What a live allocation is; filled by vs_pool_find. */
 struct vs_span {
 	CUdeviceptr base;
 	size_t size;   /* bytes the program asked for */
@@ -88,7 +89,8 @@ void vs_pool_faulted(CUresult result);
 
 /*
  * Idle and pending bytes of the current context's device, for cuMemGetInfo;
- * 0 without a pool. *limit_out: knob MEMORY_LIMIT in bytes, 0: none.
+ * 0 without a pool. *limit_out: knob MEMORY_LIMIT in bytes, 0: none; *held_out:
+ * all that the pool holds.
  */
 uint64_t vs_pool_reclaimable(uint64_t *limit_out, uint64_t *held_out);
 

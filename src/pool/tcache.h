@@ -83,7 +83,7 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_slab *slab,
 
 /*
  * Moves every object in the caches of the pool (`ctx`: only of that context)
- * back to the slabs' batches. Takes the spinlocks, pool.lock inside.
+ * back to the slabs' batches. Takes pool.lock, the spinlocks inside.
  */
 void vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx);
 /* The thread ends. */
