@@ -106,6 +106,13 @@ void vs_ctx_unalias(CUcontext green);
  * `max` of them, returns how many there are.
  */
 int vs_ctx_list(uint64_t devices, struct vs_ctx **list, int max);
+/* Whether there is one on the device. */
+static inline bool vs_ctx_any(CUdevice device)
+{
+	struct vs_ctx *any[1];
+
+	return vs_ctx_list((uint64_t)1 << device, any, 1) > 0;
+}
 
 /* All of them, however many; on the stack while they are few. */
 #define VS_CTX_FEW 64

@@ -79,7 +79,7 @@ struct vs_pool {
 	_Atomic uint64_t vain_ask; /* clock, ns; the last ... */
 	_Atomic unsigned n_vain;   /* ... of so many in a row; pool/others */
 	_Atomic uint64_t refused;  /* clock, ns; the driver had no more, last */
-	/* what was freed outlived the device's last context, see pool/trim */
+	/* what was freed outlived the device's last context, see pool/end */
 	_Atomic bool is_left;
 	uint64_t vain; /* tag waited for in vain; pool/trim's, in one thread */
 	/* ranges only, asked for and given; written under lock, read anywhere

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * end: contexts that end, by the hooks of pool/pool.h, and what goes with them.
+ */
+#include <stdatomic.h>
+
+#include "driver/real.h"
+#include "driver/vmm.h"
+#include "pool/capture.h"
+#include "pool/mark.h"
+#include "pool/pool.h"
+#include "pool/range.h"
+#include "pool/tcache.h"
+#include "pool/trim.h"
+#include "pool/trouble.h"
+
+/* How long the end of a context may wait for the work of other devices. */
+#define PEER_PATIENCE ((uint64_t)1000000000)
+
+/* The primary context of a device, NULL if there is none. */
+static CUcontext primary_of(CUdevice device)
+{
+	CUcontext ctx = NULL;
+	unsigned flags;
+	int is_active = 0;
+
+	if (vs_real.cuDevicePrimaryCtxGetState(device, &flags, &is_active) !=
+		    CUDA_SUCCESS ||
+	    !is_active ||
+	    vs_real.cuDevicePrimaryCtxRetain(&ctx, device) != CUDA_SUCCESS)
+		return NULL;
+	vs_real.cuDevicePrimaryCtxRelease_v2(device);
+	return ctx;
+}
+
+void vs_pool_green_born(CUcontext green, CUcontext primary)
+{
+	vs_ctx_alias(green, primary);
+}
+
+/*
+ * Whether the driver waits for the work of a green context that it destroys
+ * is not known. A marker before covers that work, and no later marker counts
+ * before this one does. While a capture is open there can be none.
+ */
+void vs_pool_green_dying(CUcontext green, CUdevice device)
+{
+	uint64_t bit = (uint64_t)1 << device;
+	struct vs_pool *pool;
+
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
+		if (!(atomic_load(&pool->reach) & bit))
+			continue;
+		if (!vs_fence_record(&pool->fence) &&
+		    vs_fence_poll(&pool->fence))
+			vs_fence_record(&pool->fence);
+		vs_fence_keep(&pool->fence);
+	}
+	if (green)
+		vs_ctx_unalias(green);
+}
+
+/*
+ * Without context events a wait of the fence has no patience. So an event in
+ * the NULL stream, where copies between contexts have their order.
+ */
+static void wait_for_peer(struct vs_ctx *ctx, uint64_t began)
+{
+	CUstreamCaptureMode saved;
+	CUevent event;
+	bool is_recorded;
+
+	if (!vs_ctx_use(ctx))
+		return;
+	if (!vs_capture_shut_out()) {
+		vs_ctx_unuse(ctx);
+		return;
+	}
+	is_recorded = vs_vmm_event_mark(ctx->handle, &event) == CUDA_SUCCESS;
+	vs_capture_let_in();
+	if (is_recorded) {
+		vs_vmm_relax(&saved);
+		for (unsigned round = 0;
+		     vs_vmm_event_query(event) == CUDA_ERROR_NOT_READY &&
+		     vs_vmm_clock() - began < PEER_PATIENCE;
+		     round++)
+			vs_vmm_pause(round);
+		vs_vmm_event_destroy(event);
+		vs_vmm_unrelax(saved);
+	}
+	vs_ctx_unuse(ctx);
+}
+
+/*
+ * Another device may be in the middle of a copy of what goes with a context,
+ * and the copy comes before whatever follows on either of them (Programming
+ * Guide, peer-to-peer memory copy). Not for ever: other work of that device may
+ * wait for the program. True if all of it is done, in any stream: without
+ * context events that is known only where nothing was freed, of which a copy in
+ * a stream of the peer's own may be left.
+ */
+static bool wait_for_peers(struct vs_pool *pool)
+{
+	uint64_t own = (uint64_t)1 << pool->dev.device;
+	uint64_t peers = atomic_load(&pool->reach) & ~own;
+	uint64_t began = vs_vmm_clock();
+	struct vs_fence *f = &pool->fence;
+	struct vs_ctx_set set;
+	bool is_done = true;
+
+	if (!vs_ctx_gather(&set, peers))
+		return false;
+	if (set.n > 0 && f->has_context_events) {
+		is_done = vs_fence_wait_tag(f, vs_fence_tag(f), PEER_PATIENCE);
+	} else if (set.n > 0) {
+		for (int i = 0; i < set.n; i++)
+			wait_for_peer(set.list[i], began);
+		is_done = vs_fence_is_complete(f, vs_mark_newest(pool));
+	}
+	vs_ctx_scatter(&set);
+	return is_done;
+}
+
+/* The context that its pool was told of is idle, and nobody uses it. */
+static void take_back(struct vs_ctx *ctx)
+{
+	bool is_quiet = false;
+	struct vs_pool *pool;
+	uint64_t epoch;
+
+	vs_capture_ctx_dying(ctx->handle);
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
+		if (ctx->device == pool->dev.device) {
+			is_quiet = wait_for_peers(pool);
+			vs_tcache_flush(pool, ctx);
+			vs_range_drop_ctx(pool, ctx);
+		}
+		vs_fence_forget(&pool->fence, ctx);
+	}
+	pool = vs_pool_of(ctx->device);
+	if (!pool)
+		return;
+	vs_trouble_beware(pool);
+	epoch = vs_fence_turn(&pool->fence);
+	/* the last context of a device takes all of the pool's memory along */
+	if (vs_ctx_any(ctx->device))
+		return;
+	if (is_quiet)
+		vs_fence_reset(&pool->fence, epoch);
+	atomic_store(&pool->is_left, !is_quiet);
+	vs_trim(pool);
+}
+
+struct vs_ctx *vs_pool_ctx_dying(CUcontext handle, CUdevice device)
+{
+	struct vs_ctx *ctx;
+
+	if (!handle)
+		handle = primary_of(device);
+	ctx = handle ? vs_ctx_ending(handle) : NULL;
+	if (!ctx || atomic_load(&ctx->is_dead))
+		return ctx;
+	/* its work must be done before its memory goes; an error means that
+	   the context is beyond work */
+	if (vs_pool_count() > 0 &&
+	    vs_vmm_ctx_wait(ctx->handle) != CUDA_SUCCESS &&
+	    vs_capture_count() > 0)
+		vs_capture_barrier(ctx); /* a capture dies with it */
+	vs_ctx_bury(ctx);
+	take_back(ctx);
+	return ctx;
+}
