@@ -400,3 +400,18 @@ CUresult vs_vmm_ctx_wait(CUcontext ctx)
 		vs_real.cuCtxPopCurrent_v2(&popped);
 	return r;
 }
+
+CUcontext vs_vmm_primary(CUdevice device)
+{
+	CUcontext ctx = NULL;
+	unsigned flags;
+	int is_active = 0;
+
+	if (vs_real.cuDevicePrimaryCtxGetState(device, &flags, &is_active) !=
+		    CUDA_SUCCESS ||
+	    !is_active ||
+	    vs_real.cuDevicePrimaryCtxRetain(&ctx, device) != CUDA_SUCCESS)
+		return NULL;
+	vs_real.cuDevicePrimaryCtxRelease_v2(device);
+	return ctx;
+}

@@ -68,6 +68,10 @@ CUresult vs_vmm_allow(CUdeviceptr at, size_t size, CUdevice owner,
 /* Bytes of the context's device that nobody has. */
 CUresult vs_vmm_unused(CUcontext ctx, uint64_t *bytes_out);
 
+/* The primary context of a device, NULL if there is none. It is not retained.
+ */
+CUcontext vs_vmm_primary(CUdevice device);
+
 /* Events of `ctx`, without timing. Pushes and pops the context if needed. */
 CUresult vs_vmm_event_create(CUcontext ctx, CUevent *event_out);
 void vs_vmm_event_destroy(CUevent event);

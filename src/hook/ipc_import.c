@@ -271,21 +271,6 @@ CUresult vs_ipc_close(CUdeviceptr p)
 	return im ? CUDA_SUCCESS : VS_PASS;
 }
 
-static CUcontext primary_of(CUdevice device)
-{
-	CUcontext ctx = NULL;
-	unsigned flags;
-	int is_active = 0;
-
-	if (vs_real.cuDevicePrimaryCtxGetState(device, &flags, &is_active) !=
-		    CUDA_SUCCESS ||
-	    !is_active ||
-	    vs_real.cuDevicePrimaryCtxRetain(&ctx, device) != CUDA_SUCCESS)
-		return NULL;
-	vs_real.cuDevicePrimaryCtxRelease_v2(device);
-	return ctx;
-}
-
 void vs_ipc_ctx_dying(CUcontext ctx, CUdevice device)
 {
 	struct imported *im;
@@ -294,7 +279,7 @@ void vs_ipc_ctx_dying(CUcontext ctx, CUdevice device)
 	if (atomic_load(&vs_ipc_n_imports) == 0)
 		return;
 	if (!ctx)
-		ctx = primary_of(device);
+		ctx = vs_vmm_primary(device);
 	while (ctx && (im = take_one(ctx))) {
 		/* an error means that the context is beyond work */
 		if (!is_idle && !vs_share_settle(reach_of(im), ctx))

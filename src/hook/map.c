@@ -9,8 +9,7 @@
 #include "hook/ipc.h"
 #include "pool/pool.h"
 
-/* What the driver says of an address where nothing is reserved, it is to say.
- */
+/* The address to ask the driver about: of the pool's it is to know nothing. */
 static CUdeviceptr hidden(enum vs_api api, CUdeviceptr p)
 {
 	if (vs_enter(api) && (vs_pool_is_inside(p) || vs_ipc_is_inside(p)))

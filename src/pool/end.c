@@ -4,7 +4,6 @@
  */
 #include <stdatomic.h>
 
-#include "driver/real.h"
 #include "driver/vmm.h"
 #include "pool/capture.h"
 #include "pool/mark.h"
@@ -16,22 +15,6 @@
 
 /* How long the end of a context may wait for the work of other devices. */
 #define PEER_PATIENCE ((uint64_t)1000000000)
-
-/* The primary context of a device, NULL if there is none. */
-static CUcontext primary_of(CUdevice device)
-{
-	CUcontext ctx = NULL;
-	unsigned flags;
-	int is_active = 0;
-
-	if (vs_real.cuDevicePrimaryCtxGetState(device, &flags, &is_active) !=
-		    CUDA_SUCCESS ||
-	    !is_active ||
-	    vs_real.cuDevicePrimaryCtxRetain(&ctx, device) != CUDA_SUCCESS)
-		return NULL;
-	vs_real.cuDevicePrimaryCtxRelease_v2(device);
-	return ctx;
-}
 
 void vs_pool_green_born(CUcontext green, CUcontext primary)
 {
@@ -156,7 +139,7 @@ struct vs_ctx *vs_pool_ctx_dying(CUcontext handle, CUdevice device)
 	struct vs_ctx *ctx;
 
 	if (!handle)
-		handle = primary_of(device);
+		handle = vs_vmm_primary(device);
 	ctx = handle ? vs_ctx_ending(handle) : NULL;
 	if (!ctx || atomic_load(&ctx->is_dead))
 		return ctx;
