@@ -88,11 +88,6 @@ static bool is_drivers(const char *name)
 	       vs_loader_symbol(&image, name);
 }
 
-static bool is_behind_us(const char *name, const char *version)
-{
-	return vs_loader_look(RTLD_NEXT, name, version) != NULL;
-}
-
 /*
  * Programs ask the global scope what their driver can do. Whoever is before the
  * shim, as the program itself is, has no other: a driver that was opened local
@@ -101,8 +96,9 @@ static bool is_behind_us(const char *name, const char *version)
  */
 static bool may_find(const char *name, const char *version, const void *caller)
 {
-	return vs_loader_is_behind(caller) ? is_drivers(name)
-					   : is_behind_us(name, version);
+	if (vs_loader_is_behind(caller))
+		return is_drivers(name);
+	return vs_loader_look(RTLD_NEXT, name, version) != NULL;
 }
 
 /*
@@ -171,8 +167,10 @@ struct vs_look vs_symbols_look(void *handle, const char *name,
 		return look;
 	/* in the program's scope, which is the shim's */
 	if (vs_loader_is_own(look.answer)) {
-		if (!is_drivers(name) || !is_behind_us(name, version))
-			look.answer = vs_loader_look(RTLD_NEXT, name, version);
+		void *next = vs_loader_look(RTLD_NEXT, name, version);
+
+		if (!next || !is_drivers(name))
+			look.answer = next;
 		return look;
 	}
 	/* another library's dlsym may have answered for a libcuda */
