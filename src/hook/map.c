@@ -49,3 +49,14 @@ VS_EXPORT CUresult CUDAAPI cuMemAddressFree(CUdeviceptr p, size_t size)
 	return vs_seen(vs_real.cuMemAddressFree(
 		hidden(VS_API_cuMemAddressFree, p), size));
 }
+
+/* Succeeds for VMM memory only, and tells it from other memory. */
+VS_EXPORT CUresult CUDAAPI
+cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
+{
+	CUdeviceptr p = hidden(VS_API_cuMemRetainAllocationHandle,
+			       (CUdeviceptr)(uintptr_t)address);
+
+	return vs_seen(vs_real.cuMemRetainAllocationHandle(
+		handle, (void *)(uintptr_t)p));
+}

@@ -343,19 +343,6 @@ VS_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base_out,
 	return CUDA_SUCCESS;
 }
 
-/* Succeeds for VMM memory only, and tells it from other memory. */
-VS_EXPORT CUresult CUDAAPI
-cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
-{
-	CUdeviceptr p = (CUdeviceptr)(uintptr_t)address;
-	bool is_hidden = vs_enter(VS_API_cuMemRetainAllocationHandle) &&
-			 (vs_pool_is_inside(p) || vs_ipc_is_inside(p));
-
-	return vs_seen(vs_real.cuMemRetainAllocationHandle(
-		handle,
-		is_hidden ? (void *)(uintptr_t)vs_unknown_address() : address));
-}
-
 /* Of cuMemAlloc memory the driver says success, and no access. */
 VS_EXPORT CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags,
 					  const CUmemLocation *location,
