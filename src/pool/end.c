@@ -107,31 +107,29 @@ static bool wait_for_peers(struct vs_pool *pool)
 /* The context that its pool was told of is idle, and nobody uses it. */
 static void take_back(struct vs_ctx *ctx)
 {
-	bool is_quiet = false;
-	struct vs_pool *pool;
+	struct vs_pool *own = vs_pool_of(ctx->device), *pool;
+	bool is_quiet;
 	uint64_t epoch;
 
 	vs_capture_ctx_dying(ctx->handle);
-	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
-		if (ctx->device == pool->dev.device) {
-			is_quiet = wait_for_peers(pool);
-			vs_tcache_flush(pool, ctx);
-			vs_range_drop_ctx(pool, ctx);
-		}
-		vs_fence_forget(&pool->fence, ctx);
+	is_quiet = own && wait_for_peers(own);
+	if (own) {
+		vs_tcache_flush(own, ctx);
+		vs_range_drop_ctx(own, ctx);
 	}
-	pool = vs_pool_of(ctx->device);
-	if (!pool)
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
+		vs_fence_forget(&pool->fence, ctx);
+	if (!own)
 		return;
-	vs_trouble_beware(pool);
-	epoch = vs_fence_turn(&pool->fence);
+	vs_trouble_beware(own);
+	epoch = vs_fence_turn(&own->fence);
 	/* the last context of a device takes all of the pool's memory along */
 	if (vs_ctx_any(ctx->device))
 		return;
 	if (is_quiet)
-		vs_fence_reset(&pool->fence, epoch);
-	atomic_store(&pool->is_left, !is_quiet);
-	vs_trim(pool);
+		vs_fence_reset(&own->fence, epoch);
+	atomic_store(&own->is_left, !is_quiet);
+	vs_trim(own);
 }
 
 struct vs_ctx *vs_pool_ctx_dying(CUcontext handle, CUdevice device)
