@@ -68,8 +68,7 @@ CUresult vs_vmm_allow(CUdeviceptr at, size_t size, CUdevice owner,
 /* Bytes of the context's device that nobody has. */
 CUresult vs_vmm_unused(CUcontext ctx, uint64_t *bytes_out);
 
-/* The primary context of a device, NULL if there is none. It is not retained.
- */
+/* The primary context of a device, not retained; NULL if there is none. */
 CUcontext vs_vmm_primary(CUdevice device);
 
 /* Events of `ctx`, without timing. Pushes and pops the context if needed. */

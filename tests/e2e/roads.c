@@ -141,8 +141,7 @@ static void road_program(const char *arg)
 	roads_serve_from(program);
 }
 
-/* A program that was built with a later, or an earlier, version of the header.
- */
+/* A program that was built with another version of the header. */
 static void road_versions(const char *arg)
 {
 	struct {

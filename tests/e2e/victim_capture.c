@@ -15,10 +15,6 @@
 
 #define SIZE (3 * MiB)
 
-/* Which version cuda.h means by cuCtxCreate has changed; every driver has this.
- */
-CUresult CUDAAPI cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
-
 static CUcontext ctx;
 static atomic_bool is_open, is_done;
 static atomic_int n_rounds;

@@ -6,10 +6,6 @@
  */
 #include "victim_link.h"
 
-/* Which version cuda.h means by cuCtxCreate has changed; every driver has this.
- */
-CUresult CUDAAPI cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
-
 #define MOST 1000
 #define ROUNDS 4000
 

@@ -13,9 +13,6 @@
 
 #include "victim_link.h"
 
-/* Every driver has this one, whichever cuda.h means by cuCtxCreate. */
-CUresult CUDAAPI cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
-
 enum { N_WORKERS = 4, N_BLOCKS = 16, ROUNDS = 40, ROUND_US = 4000 };
 
 static atomic_uint n_begun; /* workers */

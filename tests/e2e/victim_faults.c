@@ -8,10 +8,6 @@
  */
 #include "victim_link.h"
 
-/* Which version cuda.h means by cuCtxCreate has changed; every driver has this.
- */
-CUresult CUDAAPI cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
-
 enum { STEPS = 20 };
 
 /* Blocks of varying size, none of which leaves room for the next one. */

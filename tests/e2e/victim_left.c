@@ -11,9 +11,6 @@
 #define BLOCKS 8
 #define SIZE ((size_t)8 * MiB)
 
-CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned flags,
-				CUdevice device);
-
 static int copy_of_another(size_t size)
 {
 	CUcontext ends, stays = victim_start(0);

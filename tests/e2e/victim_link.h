@@ -10,6 +10,10 @@
 #include "../sim/kernels_ptx.h"
 #include "victim.h"
 
+/* Every driver has this one, whichever cuda.h means by cuCtxCreate. */
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags,
+				CUdevice device);
+
 /* Makes device `ordinal` current by its primary context, as cudart does. */
 static inline CUcontext victim_start(int ordinal)
 {

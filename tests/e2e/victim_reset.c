@@ -8,10 +8,6 @@
 
 #include "victim_link.h"
 
-/* Which version cuda.h means by cuCtxCreate has changed; every driver has this.
- */
-CUresult CUDAAPI cuCtxCreate_v2(CUcontext *, unsigned, CUdevice);
-
 /* By the names of before CUDA 3.2 and 4.0, which need no header. */
 #undef cuCtxCreate
 #undef cuCtxDestroy
