@@ -571,18 +571,19 @@ VS_EXPORT CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
 
 VS_EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *out, unsigned int flags)
 {
-	CUresult result;
+	bool is_open = vs_enter(VS_API_cuCtxAttach);
+	CUresult result = vs_seen(vs_real.cuCtxAttach(out, flags));
 
-	vs_enter(VS_API_cuCtxAttach);
-	result = vs_seen(vs_real.cuCtxAttach(out, flags));
-	if (result == CUDA_SUCCESS)
+	if (result == CUDA_SUCCESS && is_open)
 		attached(*out);
 	return result;
 }
 
 VS_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
 {
-	bool is_open = vs_enter(VS_API_cuCtxDetach), is_undone = detached(ctx);
+	/* in a forked child somebody may hold the lock for ever */
+	bool is_open = vs_enter(VS_API_cuCtxDetach);
+	bool is_undone = is_open && detached(ctx);
 	CUresult result =
 		destroy(is_open && !is_undone, vs_real.cuCtxDetach, ctx);
 

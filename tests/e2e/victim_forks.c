@@ -4,6 +4,7 @@
  * the allocator, or looking functions up: none of them may hang, whatever it
  * does, and the parent goes on. Prints nothing that depends on time.
  */
+#define CUDA_ENABLE_DEPRECATED /* attaches, to cuda.h */
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
@@ -51,6 +52,21 @@ static void *work(void *arg)
 	return NULL;
 }
 
+static CUcontext own; /* of the thread below; a primary one is not attached */
+
+static void *attach(void *unused)
+{
+	CUcontext same;
+
+	TRY(cuCtxSetCurrent(own));
+	while (!is_done) {
+		TRY(cuCtxAttach(&same, 0));
+		TRY(cuCtxDetach(same));
+	}
+	TRY(cuCtxDestroy(own));
+	return unused;
+}
+
 static void *driver;
 
 static void look(void)
@@ -75,6 +91,8 @@ static void child(int way)
 
 	alarm(PATIENCE_S);
 	free(text);
+	if (way % 2)
+		is_good = is_good && cuCtxDetach(own) != CUDA_SUCCESS;
 	switch (way) {
 	case 0:
 		exit(!is_good);
@@ -136,24 +154,28 @@ static void one_child(int way)
 int main(int argc, char **argv)
 {
 	int n = argc > 1 ? atoi(argv[1]) : 1000;
-	pthread_t threads[N_THREADS], looker;
+	pthread_t threads[N_THREADS], looker, attacher;
 
 	/* before the shim, so that its handlers run around these */
 	driver = dlopen("libcuda.so.1", RTLD_NOW);
 	CHECK(driver);
 	pthread_atfork(look, look, NULL);
 	ctx = victim_start(0);
+	TRY(cuCtxCreate_v2(&own, 0, 0));
+	TRY(cuCtxSetCurrent(ctx));
 	kept = victim_alloc(3 * MiB);
 	TRY(cuMemsetD8(kept, 5, 3 * MiB));
 	for (uintptr_t i = 0; i < N_THREADS; i++)
 		CHECK(pthread_create(&threads[i], NULL, work, (void *)i) == 0);
 	CHECK(pthread_create(&looker, NULL, look_up, NULL) == 0);
+	CHECK(pthread_create(&attacher, NULL, attach, NULL) == 0);
 	for (int i = 0; i < n; i++)
 		one_child(i % N_WAYS);
 	is_done = true;
 	for (int i = 0; i < N_THREADS; i++)
 		CHECK(pthread_join(threads[i], NULL) == 0);
 	CHECK(pthread_join(looker, NULL) == 0);
+	CHECK(pthread_join(attacher, NULL) == 0);
 	for (int i = 0; i < N_WAYS; i++)
 		printf("children of kind %d: %d bad\n", i, n_bad[i]);
 	printf("the parent's block: %d\n", victim_is_filled(kept, 3 * MiB, 5));
