@@ -184,7 +184,10 @@ static CUresult free_passed(CUdeviceptr p)
 
 	if (vs_pool_is_inside(p) && vs_pool_find(p, &span) && span.base == p)
 		result = free_without_context(&span);
-	return result != VS_PASS ? result : vs_seen(vs_real.cuMemFree_v2(p));
+	if (result == VS_PASS)
+		return vs_seen(vs_real.cuMemFree_v2(p));
+	vs_service_wake();
+	return result;
 }
 
 /* The gate is shut, or frees are watched. */
@@ -286,11 +289,12 @@ static CUresult free_async(CUdeviceptr p, CUstream stream,
 		return VS_PASS;
 	if (vs_trace_is_on)
 		vs_trace_free(span.id);
-	vs_service_wake();
 	result = take_back(vs_thread_self(), p);
 	/* only the default streams are those of the current context */
 	if (result == VS_PASS && stream > CU_STREAM_PER_THREAD)
 		result = free_without_context(&span);
+	if (result != VS_PASS)
+		vs_service_wake();
 	return result;
 }
 

@@ -6,6 +6,8 @@
  *   init            CUDA is used for the first time
  *   use             256 MiB are allocated, written, freed
  *   small           1000 small blocks likewise
+ *   hold            64 MiB are allocated
+ *   adrift          they are freed while no context is current
  *   ready           "ready" is printed
  *   read            waits for a line on standard input
  *   stuck           waits, in the driver, for work that ends with that line
@@ -24,6 +26,7 @@
 #define BIG (64 * MiB)
 
 static CUcontext ctx;
+static CUdeviceptr held;
 
 static void on_signal(int number)
 {
@@ -45,6 +48,13 @@ static void use(int n, size_t size)
 	for (int i = 0; i < n; i++)
 		TRY(cuMemFree(p[i]));
 	free(p);
+}
+
+static void adrift(void)
+{
+	TRY(cuCtxSetCurrent(NULL));
+	TRY(cuMemFree(held));
+	TRY(cuCtxSetCurrent(ctx));
 }
 
 static void read_line(void)
@@ -153,6 +163,10 @@ static void take(const char *step)
 		use(4, BIG);
 	else if (!strcmp(step, "small"))
 		use(1000, 1000);
+	else if (!strcmp(step, "hold"))
+		TRY(cuMemAlloc(&held, BIG));
+	else if (!strcmp(step, "adrift"))
+		adrift();
 	else if (!strcmp(step, "read"))
 		read_line();
 	else if (!strcmp(step, "stuck"))
