@@ -228,9 +228,15 @@ void vs_service_post_trim(void)
 
 void vs_service_wake_up(void)
 {
+	struct vs_thread *t = vs_thread_self();
+	bool is_running = atomic_load(&life) == RUNNING;
+
+	/* a callback of the driver's may be under locks of the pool */
+	if (!is_running && (!t || t->depth))
+		return;
 	if (!atomic_exchange(&vs_service_is_dozing, false))
 		return;
-	if (atomic_load(&life) == RUNNING)
+	if (is_running)
 		post(WAKE);
 	else if (atomic_exchange(&requests, 0) & TRIM)
 		vs_pool_trim();

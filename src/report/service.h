@@ -22,12 +22,15 @@ void vs_service_start(void);
 void vs_service_post_trim(void);
 /* The thread sleeps without a timer, or is about to. */
 extern _Atomic bool vs_service_is_dozing;
-/* Where the thread could not be started, a posted trim runs here. */
+/*
+ * Where the thread could not be started, a posted trim runs here, unless the
+ * caller is within the pool (base/thread).
+ */
 void vs_service_wake_up(void) __attribute__((cold));
 
 /*
  * There may be work: after each free. One load and a branch. The caller holds
- * no lock of the pool.
+ * no lock of the pool; a callback of the driver's may be under one.
  */
 static inline void vs_service_wake(void)
 {

@@ -26,6 +26,7 @@
 
 #include "base/board.h"
 #include "base/knob.h"
+#include "base/thread.h"
 #include "child.h"
 #include "fake_pool.h"
 #include "report/trace.h"
@@ -420,6 +421,10 @@ static void no_thread(void *unused)
 	CHECK(fake_n_trims == 0);
 	vs_service_post_trim();
 	CHECK(fake_n_trims == 0); /* not in a signal handler */
+	CHECK(vs_thread_go_within(vs_thread_self()));
+	vs_service_wake();
+	CHECK(fake_n_trims == 0); /* nor under the pool's locks */
+	vs_thread_come_out(vs_thread_self());
 	vs_service_wake();
 	CHECK(fake_n_trims == 1 && trimmer == syscall(SYS_gettid));
 	vs_service_wake();
