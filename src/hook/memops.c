@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/uthash_meta.h"
 #include "driver/real.h"
+#include "driver/vmm.h"
 #include "hook/hook.h"
 
 /* What was set for an allocation. Its id is never used again. */
@@ -17,7 +18,20 @@ struct mark {
 	UT_hash_handle hh;
 };
 
+/*
+ * A context whose CU_CTX_SYNC_MEMOPS is the shim's: the program does not see
+ * it. Kept for ever; another context of that handle has another id.
+ */
+struct loan {
+	struct loan *next;
+	CUcontext ctx;
+	unsigned long long id; /* of the context; OWN: the program's flags */
+};
+#define OWN (~0ULL)
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct loan *loans;     /* lock */
+static _Atomic bool has_loans; /* written under lock, once */
 static struct mark *marks;     /* lock */
 static _Atomic int n_marks;    /* written under lock */
 static unsigned purge_at = 64; /* lock */
@@ -75,6 +89,78 @@ static bool note(const struct vs_span *span, bool is_sync)
 	return false;
 }
 
+/* Drivers that have the flag have ids, too. */
+static unsigned long long id_of(CUcontext ctx)
+{
+	unsigned long long id = 0;
+
+	if (vs_real.cuCtxGetId)
+		vs_real.cuCtxGetId(ctx, &id);
+	return id;
+}
+
+static struct loan *find_loan(CUcontext ctx)
+{
+	struct loan *l = loans;
+
+	while (l && l->ctx != ctx)
+		l = l->next;
+	return l;
+}
+
+/* The flag is about to be set for the shim. Without memory it is shown. */
+static void lend(CUcontext ctx)
+{
+	unsigned long long id = id_of(ctx);
+	struct loan *l;
+
+	pthread_mutex_lock(&lock);
+	l = find_loan(ctx);
+	if (!l) {
+		l = vs_meta_alloc(sizeof(*l));
+		if (l) {
+			l->ctx = ctx;
+			l->next = loans;
+			loans = l;
+		}
+	}
+	if (l)
+		l->id = id;
+	atomic_store_explicit(&has_loans, true, memory_order_relaxed);
+	pthread_mutex_unlock(&lock);
+}
+
+/* What a living context's flags are without the shim's. */
+static unsigned int without_loan(CUcontext ctx, unsigned int flags)
+{
+	unsigned long long id = id_of(ctx);
+	struct loan *l;
+
+	pthread_mutex_lock(&lock);
+	l = find_loan(ctx);
+	if (l && l->id == id)
+		flags &= ~(unsigned int)CU_CTX_SYNC_MEMOPS;
+	pthread_mutex_unlock(&lock);
+	return flags;
+}
+
+/* The program has set all flags of the context. */
+static void end_loan(CUcontext ctx)
+{
+	struct loan *l;
+
+	pthread_mutex_lock(&lock);
+	l = find_loan(ctx);
+	if (l)
+		l->id = OWN;
+	pthread_mutex_unlock(&lock);
+}
+
+static bool is_any_lent(void)
+{
+	return atomic_load_explicit(&has_loans, memory_order_relaxed);
+}
+
 /* Every synchronous copy of the context, not only those of one allocation. */
 static CUresult sync_context(CUcontext ctx)
 {
@@ -88,8 +174,10 @@ static CUresult sync_context(CUcontext ctx)
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = vs_real.cuCtxGetFlags(&flags);
-	if (result == CUDA_SUCCESS && !(flags & CU_CTX_SYNC_MEMOPS))
+	if (result == CUDA_SUCCESS && !(flags & CU_CTX_SYNC_MEMOPS)) {
+		lend(ctx);
 		result = vs_real.cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
+	}
 	vs_real.cuCtxPopCurrent_v2(&popped);
 	return result;
 }
@@ -150,42 +238,90 @@ static CUcontext next_context(CUcontext last)
 }
 
 /*
- * The program has set a context's flags, all of them: it does not know that one
- * stands for an attribute of its memory.
+ * The program has set the flags of a context, all of them: it does not know
+ * that one stands for an attribute of its memory.
  */
-static CUresult flags_set(bool is_open, CUresult result)
+static void flags_set(CUcontext changed)
 {
 	CUcontext ctx = NULL;
 
-	if (result == CUDA_SUCCESS && is_open &&
-	    atomic_load_explicit(&n_marks, memory_order_relaxed) > 0) {
-		while ((ctx = next_context(ctx)))
-			sync_context(ctx);
-	}
-	return vs_seen(result);
+	end_loan(changed);
+	while ((ctx = next_context(ctx)))
+		sync_context(ctx);
+}
+
+/* Some memory has the attribute, or had it. */
+static bool is_any_set(void)
+{
+	return atomic_load_explicit(&n_marks, memory_order_relaxed) > 0 ||
+	       is_any_lent();
+}
+
+static CUcontext current(void)
+{
+	CUcontext ctx = NULL;
+
+	vs_real.cuCtxGetCurrent(&ctx);
+	return ctx;
+}
+
+VS_EXPORT CUresult CUDAAPI cuCtxGetFlags(unsigned int *flags)
+{
+	bool is_open = vs_enter(VS_API_cuCtxGetFlags);
+	CUresult result = vs_seen(vs_real.cuCtxGetFlags(flags));
+
+	if (result == CUDA_SUCCESS && is_open && is_any_lent())
+		*flags = without_loan(current(), *flags);
+	return result;
 }
 
 VS_EXPORT CUresult CUDAAPI cuCtxSetFlags(unsigned int flags)
 {
 	bool is_open = vs_enter(VS_API_cuCtxSetFlags);
+	CUresult result = vs_seen(vs_real.cuCtxSetFlags(flags));
 
-	return flags_set(is_open, vs_real.cuCtxSetFlags(flags));
+	if (result == CUDA_SUCCESS && is_open && is_any_set())
+		flags_set(current());
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice device,
+						      unsigned int *flags,
+						      int *is_active)
+{
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxGetState);
+	CUresult result = vs_seen(
+		vs_real.cuDevicePrimaryCtxGetState(device, flags, is_active));
+	CUcontext primary;
+
+	if (result == CUDA_SUCCESS && is_open && is_any_lent() && *is_active) {
+		primary = vs_vmm_primary(device);
+		if (primary)
+			*flags = without_loan(primary, *flags);
+	}
+	return result;
 }
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxSetFlags(CUdevice device,
 						      unsigned int flags)
 {
 	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxSetFlags);
+	CUresult result =
+		vs_seen(vs_real.cuDevicePrimaryCtxSetFlags(device, flags));
 
-	return flags_set(is_open,
-			 vs_real.cuDevicePrimaryCtxSetFlags(device, flags));
+	if (result == CUDA_SUCCESS && is_open && is_any_set())
+		flags_set(vs_vmm_primary(device));
+	return result;
 }
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxSetFlags_v2(CUdevice device,
 							 unsigned int flags)
 {
 	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxSetFlags_v2);
+	CUresult result =
+		vs_seen(vs_real.cuDevicePrimaryCtxSetFlags_v2(device, flags));
 
-	return flags_set(is_open,
-			 vs_real.cuDevicePrimaryCtxSetFlags_v2(device, flags));
+	if (result == CUDA_SUCCESS && is_open && is_any_set())
+		flags_set(vs_vmm_primary(device));
+	return result;
 }

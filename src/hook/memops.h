@@ -2,8 +2,8 @@
  *
  * memops: for which allocations the program has set or cleared
  * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS. The driver refuses it for VMM memory, but
- * offers the same for a whole context, as one of the flags that a program sets,
- * too: then it is put back.
+ * offers the same for a whole context, as one of the flags that a program sets
+ * and reads, too: it is put back, and not shown.
  */
 #ifndef VS_HOOK_MEMOPS_H
 #define VS_HOOK_MEMOPS_H

@@ -27,13 +27,34 @@ static void copy(const char *when, CUdeviceptr to, CUdeviceptr from)
 	TRY(cuCtxSynchronize());
 }
 
-/* The scheduling flag, which a program sets to be polite. */
-static bool is_polite(void)
+/* What the program has set for the context, and for the device's. */
+static void print_flags(CUdevice device)
 {
-	unsigned flags = 0;
+	unsigned own = 0, primary = 0;
+	int is_active = 0;
 
-	TRY(cuCtxGetFlags(&flags));
-	return flags & CU_CTX_SCHED_BLOCKING_SYNC;
+	TRY(cuCtxGetFlags(&own));
+	TRY(cuDevicePrimaryCtxGetState(device, &primary, &is_active));
+	printf("polite: %d, synchronous: %d %d, active: %d\n",
+	       !!(own & CU_CTX_SCHED_BLOCKING_SYNC),
+	       !!(own & CU_CTX_SYNC_MEMOPS), !!(primary & CU_CTX_SYNC_MEMOPS),
+	       is_active);
+}
+
+/* Another context, at the handle of one that had such memory, perhaps. */
+static void another(CUdevice device, unsigned flags)
+{
+	unsigned yes = 1;
+	CUdeviceptr p;
+	CUcontext ctx;
+
+	TRY(cuCtxCreate_v2(&ctx, flags, device));
+	print_flags(device);
+	p = victim_alloc(SIZE);
+	TRY(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
+	print_flags(device);
+	victim_free(p);
+	TRY(cuCtxDestroy(ctx));
 }
 
 int main(void)
@@ -49,13 +70,21 @@ int main(void)
 	TRY(cuCtxSetFlags(CU_CTX_SCHED_SPIN));
 	TRY(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
 	copy("set", q, p);
+	print_flags(device);
 	TRY(cuCtxSetFlags(CU_CTX_SCHED_BLOCKING_SYNC));
-	printf("polite: %d\n", is_polite());
+	print_flags(device);
 	copy("context's flags", p, q);
 	TRY(cuDevicePrimaryCtxSetFlags(device, CU_CTX_SCHED_SPIN));
-	printf("polite: %d\n", is_polite());
+	print_flags(device);
 	copy("primary context's flags", p, q);
+	TRY(cuCtxSetFlags(CU_CTX_SYNC_MEMOPS));
+	print_flags(device);
+	TRY(cuCtxSetFlags(CU_CTX_SCHED_SPIN));
+	print_flags(device);
 	victim_free(p);
 	victim_free(q);
+	print_flags(device);
+	for (unsigned i = 0; i < 4; i++)
+		another(device, i % 2 ? CU_CTX_SYNC_MEMOPS : 0);
 	return 0;
 }
