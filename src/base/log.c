@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -32,7 +33,8 @@ void vs_log_note_stderr(void)
 {
 	int saved = errno;
 
-	was_closed = fstat(STDERR_FILENO, &noted) != 0;
+	/* in every process: a program without CUDA may have its own fstat() */
+	was_closed = syscall(SYS_fstat, STDERR_FILENO, &noted) != 0;
 	if (was_closed)
 		noted = (struct stat){0};
 	atomic_store(&is_noted, true);
