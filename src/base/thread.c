@@ -27,6 +27,7 @@ static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static int has_key; /* written by key_once */
 static pthread_mutex_t orphans = PTHREAD_MUTEX_INITIALIZER;
 static struct vs_thread *next_look; /* orphans; NULL: the first */
+static pid_t process;		    /* whose threads these are */
 
 /* A later destructor of the thread may still allocate: it gets a new struct. */
 static void thread_ends(void *value)
@@ -42,6 +43,7 @@ static void thread_ends(void *value)
 
 static void make_key(void)
 {
+	process = getpid();
 	has_key = pthread_key_create(&key, thread_ends) == 0;
 }
 
@@ -74,15 +76,19 @@ static bool is_gone(int tid)
 }
 
 /*
- * Where the program took all keys, nobody tells that a thread ends: its struct
- * and cache are found by its number, which is no thread's any more, or this
- * one's. A few looks at a time: each is a system call.
+ * Nobody tells that a thread ends where the program took all keys, or the
+ * thread comes here in its last round of destructors, or ends without the C
+ * library: its struct and cache are found by its number, which is no thread's
+ * any more, or this one's. A few looks at a time: each is a system call. Not in
+ * a process that shares this one's memory, where no number is known.
  */
 static struct vs_thread *adopt(int own)
 {
 	struct vs_thread *found = NULL;
 
-	pthread_mutex_lock(&orphans);
+	/* a signal handler may have come here while its thread was here */
+	if (getpid() != process || pthread_mutex_trylock(&orphans))
+		return NULL;
 	for (int i = 0; i < MOST_LOOKS && !found; i++) {
 		struct vs_thread *t = next_look ? next_look : vs_thread_first();
 		int owner;
@@ -109,7 +115,7 @@ struct vs_thread *vs_thread_make(void)
 
 	pthread_once(&key_once, make_key);
 	t = take_over(own);
-	if (!t && !has_key)
+	if (!t)
 		t = adopt(own);
 	if (t) {
 		/* it may have been cancelled in a driver call from the pool */
@@ -155,6 +161,7 @@ void vs_thread_forked(void)
 	}
 	pthread_mutex_init(&orphans, NULL);
 	next_look = NULL;
+	process = getpid();
 	vs_meta_forked();
 }
 

@@ -5,8 +5,11 @@
  */
 #include "base/thread.h"
 
+#include <limits.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -127,6 +130,74 @@ static void run_many(void)
 	CHECK(vs_thread_self() == own);
 }
 
+static pthread_key_t last_key;
+static __thread int n_rounds;
+
+/* A destructor that puts itself off to the last round, as POSIX lets it. */
+static void look_last(void *value)
+{
+	if (++n_rounds < PTHREAD_DESTRUCTOR_ITERATIONS)
+		CHECK(pthread_setspecific(last_key, value) == 0);
+	else
+		look(NULL);
+}
+
+static void *end_late(void *unused)
+{
+	(void)unused;
+	CHECK(pthread_setspecific(last_key, &n_rounds) == 0);
+	return look(NULL);
+}
+
+static void end_many_late(void *unused)
+{
+	struct vs_thread *own = vs_thread_self();
+	int n = 0;
+
+	(void)unused;
+	CHECK(pthread_key_create(&last_key, look_last) == 0);
+	for (int i = 0; i < N_THREADS; i++)
+		CHECK(in_a_thread(end_late) != own);
+	for (struct vs_thread *t = vs_thread_first(); t; t = t->next)
+		n++;
+	CHECK(n <= N_AT_MOST);
+}
+
+static void used_in_the_last_round(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, end_many_late, NULL);
+	assert_child_ok(&c);
+}
+
+/* A process that shares all memory adopts nobody's struct. */
+static int share_memory(void *of_parent)
+{
+	/* its thread-local variables are this thread's, too */
+	vs_thread_current = NULL;
+	return vs_thread_self() == of_parent;
+}
+
+static void clone_one(void *unused)
+{
+	static _Alignas(16) char stack[65536];
+	struct vs_thread *own = vs_thread_self();
+	int status;
+	pid_t pid;
+
+	(void)unused;
+	pid = clone(share_memory, stack + sizeof(stack),
+		    CLONE_VM | CLONE_VFORK | SIGCHLD, own);
+	CHECK(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+static void beside_a_process_in_one_memory(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, clone_one, NULL);
+	assert_child_ok(&c);
+}
+
 static void take_all_keys(void *unused)
 {
 	pthread_key_t key;
@@ -198,6 +269,8 @@ int main(void)
 		cmocka_unit_test(after_a_cancelled_thread),
 		cmocka_unit_test(after_a_thread_of_the_parent),
 		cmocka_unit_test(without_a_key),
+		cmocka_unit_test(used_in_the_last_round),
+		cmocka_unit_test(beside_a_process_in_one_memory),
 		cmocka_unit_test(one_each_without_a_key),
 	};
 
