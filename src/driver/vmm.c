@@ -249,16 +249,39 @@ CUresult vs_vmm_allow(CUdeviceptr at, size_t size, CUdevice owner,
 		       "cuMemSetAccess");
 }
 
-CUresult vs_vmm_unused(CUcontext ctx, uint64_t *bytes_out)
+CUresult vs_vmm_push(CUcontext ctx, bool *is_pushed_out)
+{
+	CUcontext current = NULL;
+	CUresult r = CUDA_SUCCESS;
+	bool is_pushed;
+
+	vs_real.cuCtxGetCurrent(&current);
+	is_pushed = current != ctx;
+	if (is_pushed)
+		r = vs_real.cuCtxPushCurrent_v2(ctx);
+	if (r == CUDA_SUCCESS)
+		*is_pushed_out = is_pushed;
+	return r;
+}
+
+void vs_vmm_pop(bool is_pushed)
 {
 	CUcontext popped;
+
+	if (is_pushed)
+		vs_real.cuCtxPopCurrent_v2(&popped);
+}
+
+CUresult vs_vmm_unused(CUcontext ctx, uint64_t *bytes_out)
+{
 	size_t unused, total;
-	CUresult r = vs_real.cuCtxPushCurrent_v2(ctx);
+	bool is_pushed;
+	CUresult r = vs_vmm_push(ctx, &is_pushed);
 
 	if (r != CUDA_SUCCESS)
 		return r;
 	r = vs_real.cuMemGetInfo_v2(&unused, &total);
-	vs_real.cuCtxPopCurrent_v2(&popped);
+	vs_vmm_pop(is_pushed);
 	if (r == CUDA_SUCCESS)
 		*bytes_out = unused;
 	return r;
@@ -266,21 +289,14 @@ CUresult vs_vmm_unused(CUcontext ctx, uint64_t *bytes_out)
 
 CUresult vs_vmm_event_create(CUcontext ctx, CUevent *event_out)
 {
-	CUcontext current = NULL, popped;
 	CUevent event;
-	CUresult r;
 	bool is_pushed;
+	CUresult r = vs_vmm_push(ctx, &is_pushed);
 
-	vs_real.cuCtxGetCurrent(&current);
-	is_pushed = current != ctx;
-	if (is_pushed) {
-		r = vs_real.cuCtxPushCurrent_v2(ctx);
-		if (r != CUDA_SUCCESS)
-			return checked(r, "cuCtxPushCurrent");
-	}
+	if (r != CUDA_SUCCESS)
+		return checked(r, "cuCtxPushCurrent");
 	r = vs_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
-	if (is_pushed)
-		vs_real.cuCtxPopCurrent_v2(&popped);
+	vs_vmm_pop(is_pushed);
 	if (r == CUDA_SUCCESS)
 		*event_out = event;
 	return checked(r, "cuEventCreate");
@@ -303,15 +319,14 @@ CUresult vs_vmm_event_query(CUevent event)
 static CUresult again(CUresult (*call)(CUcontext, CUevent), CUcontext ctx,
 		      CUevent event, CUresult result)
 {
-	CUcontext current = NULL, popped;
+	bool is_pushed;
 
-	if (!vs_real_is_for_good(result))
+	if (!vs_real_is_for_good(result) ||
+	    vs_vmm_push(ctx, &is_pushed) != CUDA_SUCCESS)
 		return result;
-	vs_real.cuCtxGetCurrent(&current);
-	if (current == ctx || vs_real.cuCtxPushCurrent_v2(ctx) != CUDA_SUCCESS)
-		return result;
-	result = call(ctx, event);
-	vs_real.cuCtxPopCurrent_v2(&popped);
+	if (is_pushed)
+		result = call(ctx, event);
+	vs_vmm_pop(is_pushed);
 	return result;
 }
 
@@ -349,16 +364,16 @@ CUresult vs_vmm_event_wait(CUevent event)
 
 CUresult vs_vmm_event_mark(CUcontext ctx, CUevent *event_out)
 {
-	CUcontext popped;
+	bool is_pushed;
 	CUevent event;
 	CUresult r = vs_vmm_event_create(ctx, &event);
 
 	if (r != CUDA_SUCCESS)
 		return r;
-	r = vs_real.cuCtxPushCurrent_v2(ctx);
+	r = vs_vmm_push(ctx, &is_pushed);
 	if (r == CUDA_SUCCESS) {
 		r = vs_real.cuEventRecord(event, CU_STREAM_LEGACY);
-		vs_real.cuCtxPopCurrent_v2(&popped);
+		vs_vmm_pop(is_pushed);
 	}
 	if (r == CUDA_SUCCESS)
 		*event_out = event;
@@ -369,35 +384,28 @@ CUresult vs_vmm_event_mark(CUcontext ctx, CUevent *event_out)
 
 CUresult vs_vmm_event_follow(CUcontext ctx, CUevent event)
 {
-	CUcontext popped;
-	CUresult r = vs_real.cuCtxPushCurrent_v2(ctx);
+	bool is_pushed;
+	CUresult r = vs_vmm_push(ctx, &is_pushed);
 
 	if (r == CUDA_SUCCESS) {
 		r = vs_real.cuStreamWaitEvent(CU_STREAM_LEGACY, event, 0);
-		vs_real.cuCtxPopCurrent_v2(&popped);
+		vs_vmm_pop(is_pushed);
 	}
 	return r;
 }
 
 CUresult vs_vmm_ctx_wait(CUcontext ctx)
 {
-	CUcontext current = NULL, popped;
 	CUstreamCaptureMode saved;
-	CUresult r;
 	bool is_pushed;
+	CUresult r = vs_vmm_push(ctx, &is_pushed);
 
-	vs_real.cuCtxGetCurrent(&current);
-	is_pushed = current != ctx;
-	if (is_pushed) {
-		r = vs_real.cuCtxPushCurrent_v2(ctx);
-		if (r != CUDA_SUCCESS)
-			return r;
-	}
+	if (r != CUDA_SUCCESS)
+		return r;
 	vs_vmm_relax(&saved);
 	r = vs_real.cuCtxSynchronize();
 	vs_vmm_unrelax(saved);
-	if (is_pushed)
-		vs_real.cuCtxPopCurrent_v2(&popped);
+	vs_vmm_pop(is_pushed);
 	return r;
 }
 

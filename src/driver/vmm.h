@@ -71,7 +71,7 @@ CUresult vs_vmm_unused(CUcontext ctx, uint64_t *bytes_out);
 /* The primary context of a device, not retained; NULL if there is none. */
 CUcontext vs_vmm_primary(CUdevice device);
 
-/* Events of `ctx`, without timing. Pushes and pops the context if needed. */
+/* Events of `ctx`, without timing. */
 CUresult vs_vmm_event_create(CUcontext ctx, CUevent *event_out);
 void vs_vmm_event_destroy(CUevent event);
 /*
@@ -98,6 +98,13 @@ CUresult vs_vmm_event_mark(CUcontext ctx, CUevent *event_out);
 CUresult vs_vmm_event_follow(CUcontext ctx, CUevent event);
 /* All work submitted to the context. */
 CUresult vs_vmm_ctx_wait(CUcontext ctx);
+
+/*
+ * Makes `ctx` current, unless it is, until vs_vmm_pop(*is_pushed_out). A
+ * failure is the driver's, not logged, and leaves nothing to undo.
+ */
+CUresult vs_vmm_push(CUcontext ctx, bool *is_pushed_out);
+void vs_vmm_pop(bool is_pushed);
 
 /* Relaxed capture mode for this thread; nests. */
 void vs_vmm_relax(CUstreamCaptureMode *saved_out);

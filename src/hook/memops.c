@@ -164,13 +164,13 @@ static bool is_any_lent(void)
 /* Every synchronous copy of the context, not only those of one allocation. */
 static CUresult sync_context(CUcontext ctx)
 {
-	CUcontext popped;
 	unsigned int flags = 0;
 	CUresult result;
+	bool is_pushed;
 
 	if (!vs_real.cuCtxGetFlags)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	result = vs_real.cuCtxPushCurrent_v2(ctx);
+	result = vs_vmm_push(ctx, &is_pushed);
 	if (result != CUDA_SUCCESS)
 		return result;
 	result = vs_real.cuCtxGetFlags(&flags);
@@ -178,7 +178,7 @@ static CUresult sync_context(CUcontext ctx)
 		lend(ctx);
 		result = vs_real.cuCtxSetFlags(flags | CU_CTX_SYNC_MEMOPS);
 	}
-	vs_real.cuCtxPopCurrent_v2(&popped);
+	vs_vmm_pop(is_pushed);
 	return result;
 }
 

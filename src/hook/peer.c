@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include "base/meta.h"
+#include "driver/vmm.h"
 #include "hook/copy.h"
 #include "hook/hook.h"
 #include "hook/ipc.h"
@@ -62,12 +63,12 @@ bool vs_peer_devices_are(CUdevice device, CUdevice owner)
 
 CUdevice vs_device_of(CUcontext ctx)
 {
-	CUcontext popped;
 	CUdevice device = CU_DEVICE_INVALID;
+	bool is_pushed;
 
-	if (vs_real.cuCtxPushCurrent_v2(ctx) == CUDA_SUCCESS) {
+	if (vs_vmm_push(ctx, &is_pushed) == CUDA_SUCCESS) {
 		vs_real.cuCtxGetDevice(&device);
-		vs_real.cuCtxPopCurrent_v2(&popped);
+		vs_vmm_pop(is_pushed);
 	}
 	return device;
 }

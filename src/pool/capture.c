@@ -52,7 +52,7 @@ static struct capture name_of(CUstream stream, bool is_per_thread)
 /* Makes the current context's block for vs_capture_barrier, once. */
 static void prepare_barrier(void)
 {
-	CUcontext current = NULL, popped;
+	CUcontext current = NULL;
 	CUstreamCaptureMode saved;
 	CUdeviceptr block, none = 0;
 	struct vs_ctx *ctx;
@@ -65,17 +65,14 @@ static void prepare_barrier(void)
 	if (!ctx || atomic_load(&ctx->barrier))
 		return;
 	/* a green context is current: the block shall outlive it */
-	is_pushed = ctx->handle != current;
-	if (is_pushed &&
-	    vs_real.cuCtxPushCurrent_v2(ctx->handle) != CUDA_SUCCESS)
+	if (vs_vmm_push(ctx->handle, &is_pushed) != CUDA_SUCCESS)
 		return;
 	vs_vmm_relax(&saved);
 	if (vs_real.cuMemAlloc_v2(&block, BARRIER_SIZE) == CUDA_SUCCESS &&
 	    !atomic_compare_exchange_strong(&ctx->barrier, &none, block))
 		vs_real.cuMemFree_v2(block);
 	vs_vmm_unrelax(saved);
-	if (is_pushed)
-		vs_real.cuCtxPopCurrent_v2(&popped);
+	vs_vmm_pop(is_pushed);
 }
 
 /*
@@ -106,16 +103,12 @@ static bool renew_barrier(struct vs_ctx *ctx)
 
 bool vs_capture_barrier(struct vs_ctx *ctx)
 {
-	CUcontext current = NULL, popped;
-	bool is_done;
+	bool is_pushed, is_done;
 
-	vs_real.cuCtxGetCurrent(&current);
-	if (current == ctx->handle)
-		return renew_barrier(ctx);
-	if (vs_real.cuCtxPushCurrent_v2(ctx->handle) != CUDA_SUCCESS)
+	if (vs_vmm_push(ctx->handle, &is_pushed) != CUDA_SUCCESS)
 		return false;
 	is_done = renew_barrier(ctx);
-	vs_real.cuCtxPopCurrent_v2(&popped);
+	vs_vmm_pop(is_pushed);
 	return is_done;
 }
 

@@ -186,16 +186,13 @@ struct vs_ctx *vs_ctx_born(CUcontext handle, CUdevice device)
 /* Asks the driver for the device of a context that was never seen. */
 static bool device_of(CUcontext handle, CUdevice *device_out)
 {
-	CUcontext current = NULL, popped;
+	bool is_pushed;
 	CUresult r;
 
-	vs_real.cuCtxGetCurrent(&current);
-	if (current == handle)
-		return vs_real.cuCtxGetDevice(device_out) == CUDA_SUCCESS;
-	if (vs_real.cuCtxPushCurrent_v2(handle) != CUDA_SUCCESS)
+	if (vs_vmm_push(handle, &is_pushed) != CUDA_SUCCESS)
 		return false;
 	r = vs_real.cuCtxGetDevice(device_out);
-	vs_real.cuCtxPopCurrent_v2(&popped);
+	vs_vmm_pop(is_pushed);
 	return r == CUDA_SUCCESS;
 }
 

@@ -6,6 +6,7 @@
 #include "base/knob.h"
 #include "base/log.h"
 #include "driver/real.h"
+#include "driver/vmm.h"
 #include "pool/fence.h"
 #include "pool/state.h"
 
@@ -34,7 +35,6 @@ static CUresult submit(const struct task *task, CUstream stream)
 /* A new stream each time: no state that could outlive its context. */
 static CUresult run(CUcontext ctx, const struct task *task)
 {
-	CUcontext current = NULL, popped;
 	CUstreamCaptureMode saved;
 	CUstream stream;
 	CUresult r;
@@ -44,9 +44,7 @@ static CUresult run(CUcontext ctx, const struct task *task)
 	    !vs_real.cuStreamSynchronize || !vs_real.cuMemsetD8Async ||
 	    !vs_real.cuMemcpyDtoHAsync_v2)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	vs_real.cuCtxGetCurrent(&current);
-	is_pushed = current != ctx;
-	if (is_pushed && vs_real.cuCtxPushCurrent_v2(ctx) != CUDA_SUCCESS)
+	if (vs_vmm_push(ctx, &is_pushed) != CUDA_SUCCESS)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	vs_vmm_relax(&saved);
 	r = vs_real.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
@@ -57,8 +55,7 @@ static CUresult run(CUcontext ctx, const struct task *task)
 		vs_real.cuStreamDestroy_v2(stream);
 	}
 	vs_vmm_unrelax(saved);
-	if (is_pushed)
-		vs_real.cuCtxPopCurrent_v2(&popped);
+	vs_vmm_pop(is_pushed);
 	return r;
 }
 
