@@ -2,7 +2,6 @@
 #include "base/meta.h"
 
 #include <pthread.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 

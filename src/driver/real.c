@@ -4,7 +4,6 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdint.h>
-#include <string.h>
 
 #include "base/api.h"
 #include "base/log.h"

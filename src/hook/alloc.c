@@ -10,7 +10,7 @@
 #include "hook/capture.h"
 #include "hook/hook.h"
 #include "hook/symbols.h"
-#include "pool/fence.h"
+#include "pool/capture.h"
 #include "pool/pool.h"
 #include "report/service.h"
 #include "report/trace.h"
@@ -227,7 +227,7 @@ VS_EXPORT CUresult CUDAAPI cuInit(unsigned int flags)
 	return result;
 }
 
-#define PITCH_ALIGN ((size_t)512)   /* facts, section 6 */
+#define PITCH_ALIGN ((size_t)512)   /* bytes, as on an H200 */
 #define PITCH_MAX ((size_t)INT_MAX) /* of every device */
 
 /* Bytes of a pitched allocation as the driver makes it; 0: it words the error.

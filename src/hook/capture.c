@@ -7,7 +7,7 @@
 
 #include "hook/alloc.h"
 #include "hook/hook.h"
-#include "pool/fence.h"
+#include "pool/capture.h"
 #include "pool/pool.h"
 
 /* Asks with a block of the driver's own: the shim could only guess. */

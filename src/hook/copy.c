@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "hook/ipc.h"
 #include "hook/peer.h"
-#include "pool/fence.h"
 
 #define MAX_DEVICES 64 /* of a set in 64 bits */
 /* A row may not be longer than 2^31 - 1 bytes (CU_DEVICE_ATTRIBUTE_MAX_PITCH)

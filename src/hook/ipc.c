@@ -2,7 +2,6 @@
 #include "hook/ipc.h"
 
 #include "base/cancel.h"
-#include "base/knob.h"
 #include "driver/real.h"
 #include "hook/hook.h"
 #include "hook/ipc_export.h"
@@ -50,7 +49,7 @@ static CUresult open_shared(CUdeviceptr *out, const CUipcMemHandle *handle,
 	ctx = current();
 	if (!ctx)
 		return VS_PASS;
-	/* facts, 6 */
+	/* as the driver says to whom the memory belongs */
 	if (vs_ipc_is_own_key(h.key))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	cancel = vs_cancel_hold();

@@ -2,7 +2,6 @@
 #include "hook/ipc_export.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>

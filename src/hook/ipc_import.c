@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "base/log.h"
 #include "base/uthash_meta.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
@@ -301,7 +300,8 @@ static struct imported *find(const struct key *key)
 
 /*
  * True, with *result_out, when the handle is open already: in this context it
- * is counted, in another of the same device it is an error (semantics, 3.3).
+ * is counted, in another of the same device it is ALREADY_MAPPED, as the
+ * driver's.
  */
 static bool open_again(const struct key *key, CUdevice device, CUdeviceptr *out,
 		       CUresult *result_out)

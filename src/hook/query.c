@@ -3,7 +3,7 @@
  * query: what the program is told of its memory. An allocation of the pool
  * looks like one of cuMemAlloc in every answer, an interior pointer too; an
  * address of the pool that is not allocated is unknown, as a freed one of the
- * driver's (facts, section 6).
+ * driver's. tests/e2e/golden.test compares.
  */
 #include "hook/hook.h"
 

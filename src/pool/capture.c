@@ -10,7 +10,7 @@
 #include "base/meta.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
-#include "pool/fence.h"
+#include "pool/ctx.h"
 #include "pool/pool.h"
 
 /* A capture's origin stream. A per-thread stream has one name in all threads.

@@ -11,9 +11,10 @@
  * later work of the contexts waits for it on the device; to unmap it, though,
  * the host must have seen the marker complete.
  *
- * cuCtxRecordEvent kills every capture of its context, in any mode (facts,
- * section 5), so captures are counted process-wide, and a marker is recorded
- * only at count 0, with begins shut out meanwhile (a reader-writer lock).
+ * cuCtxRecordEvent kills every capture of its context, in any mode, from any
+ * thread (seen on an H200), so captures are counted process-wide, and a marker
+ * is recorded only at count 0, with begins shut out meanwhile (a reader-writer
+ * lock).
  *
  * Note [Peers]: the driver's cuMemFree waits for the work of the memory's own
  * context and for copies that other contexts do on it, not for their kernels
@@ -172,10 +173,10 @@ static inline void vs_fence_look_soon(struct vs_fence *f)
 		atomic_store_explicit(&f->looked, 0, memory_order_relaxed);
 }
 /*
- * Waits until the oldest marker in flight is done, at most `patience_ns`
- * (UINT64_MAX: as long as it takes), no lock held. False if there is none,
- * time is up, or a wait for this very marker, no shorter, ran out of time
- * before.
+ * Waits until the oldest marker in flight is seen complete, at most
+ * `patience_ns` (UINT64_MAX: as long as it takes), no lock held. False if there
+ * is none, time is up, or a wait for this very marker, no shorter, ran out of
+ * time before.
  *
  * Note [Patience]: markers are recorded late, so one may cover work that was
  * submitted after the free, even a kernel that runs until the host writes a
@@ -205,7 +206,7 @@ static inline void vs_fence_forget_waiters(struct vs_fence *f)
 	atomic_store_explicit(&f->waiting_high, 0, memory_order_relaxed);
 }
 
-/* Records if `tag` has no marker yet and waits until it is done. */
+/* Records if `tag` has no marker yet and waits until that is seen complete. */
 bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns);
 
 /*
@@ -250,31 +251,5 @@ void vs_fence_reset(struct vs_fence *f, uint64_t epoch);
 void vs_fence_failed(struct vs_fence *f, const char *call, CUresult r);
 /* Everything up to an epoch was waited for, not by its markers. */
 void vs_fence_waited(struct vs_fence *f, uint64_t epoch);
-
-/*
- * Around each cuStreamBeginCapture*: before takes the lock, after gives it
- * back and counts when the call succeeded. `is_per_thread`: a _ptsz variant
- * (where NULL names the thread's own stream).
- */
-void vs_capture_before_begin(CUstream stream);
-void vs_capture_after_begin(CUstream stream, bool is_per_thread,
-			    CUstreamCaptureMode mode, bool is_begun);
-/* After a cuStreamEndCapture that ended one, or cuStreamDestroy. */
-void vs_capture_ended(CUstream stream, bool is_per_thread);
-/* A context is about to die: its captures end with it. */
-void vs_capture_ctx_dying(CUcontext ctx);
-/* Captures open in the process. */
-int vs_capture_count(void);
-/* How many of them are strict, which is in any mode but relaxed. Lock-free. */
-int vs_capture_strict(void);
-/*
- * True when the driver would refuse cuMemAlloc and cuMemFree to this thread, as
- * it has a strict capture of its own (facts, section 5). A graph may hold what
- * is freed there: such a free is not to succeed.
- */
-bool vs_capture_forbids(void);
-/* It was asked, and did not: the captures of this thread are not strict. */
-void vs_capture_allows(void);
-void vs_capture_forked(void);
 
 #endif

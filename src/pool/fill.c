@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/fill.h"
 
-#include <pthread.h>
-
 #include "base/knob.h"
 #include "base/log.h"
 #include "driver/real.h"

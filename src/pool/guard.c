@@ -2,12 +2,12 @@
 #include "pool/guard.h"
 
 #include <stddef.h>
-#include <string.h>
 
 #include "base/knob.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "driver/real.h"
+#include "pool/capture.h"
 #include "pool/fill.h"
 #include "pool/grow.h"
 #include "pool/mark.h"

@@ -2,6 +2,7 @@
 #include "pool/mark.h"
 
 #include "driver/real.h"
+#include "pool/capture.h"
 #include "pool/dead.h"
 #include "pool/pool.h"
 #include "pool/range.h"

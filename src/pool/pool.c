@@ -10,6 +10,7 @@
 #include "base/meta.h"
 #include "base/thread.h"
 #include "driver/real.h"
+#include "pool/capture.h"
 #include "pool/fill.h"
 #include "pool/grow.h"
 #include "pool/owner.h"
@@ -493,7 +494,7 @@ CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled)
 	struct vs_pool *pool;
 	uint64_t bit, before;
 
-	/* access left in place after a disable harms nobody (semantics, 5) */
+	/* access left in place harms nobody: without it a kernel would fault */
 	if (!from || !to || !is_enabled || from->device == to->device)
 		return CUDA_SUCCESS;
 	bit = (uint64_t)1 << from->device;

@@ -2,7 +2,7 @@
  *
  * pool: serves allocations of one device. The face of the room: hooks and
  * report include this file and no other of the room, except share.h (exports)
- * and fence.h (captures).
+ * and capture.h.
  *
  * One struct vs_pool a device, made when a context of it is born (at the first
  * allocation if that was not seen) and never unmade (except in a forked child,

@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 
-#include "base/log.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
 #include "pool/capture.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * share: what another process needs to map an allocation of the pool. All that
- * legacy IPC knows of chunks is here. With pool.h and fence.h the face of the
- * room.
+ * legacy IPC knows of chunks is here. With pool.h and capture.h the face of
+ * the room.
  *
- * A piece is a physical chunk: a process can map it only whole (facts, 3). The
+ * A piece is a physical chunk: a process can map it only whole (cuMemMap). The
  * pieces behind an allocation, side by side in its order, hold it at an offset
  * from the start of the first.
  */

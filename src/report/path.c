@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <stdint.h>
 #include <unistd.h>
 
 #include "base/fmt.h"

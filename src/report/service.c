@@ -2,15 +2,12 @@
 #include "report/service.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "base/board.h"
 #include "base/cancel.h"

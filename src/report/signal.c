@@ -5,7 +5,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
 

@@ -5,6 +5,7 @@
  */
 #include "driver/real.h"
 #include "fake_test.h"
+#include "pool/capture.h"
 #include "pool/state.h"
 
 #define SECOND_CTX ((CUcontext)0x2000)

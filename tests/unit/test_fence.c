@@ -9,6 +9,7 @@
 
 #include "driver/real.h"
 #include "fake_test.h"
+#include "pool/capture.h"
 #include "pool/state.h"
 
 enum { MANY = 64 };

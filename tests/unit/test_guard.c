@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "child.h"
+#include "pool/capture.h"
 #include "pool/fence.h"
 #include "pool/share.h"
 

@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "fake_test.h"
+#include "pool/capture.h"
 #include "pool/fence.h"
 #include "pool/mark.h"
 #include "pool/state.h"

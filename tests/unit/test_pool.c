@@ -5,6 +5,7 @@
  */
 #include "base/meta.h"
 #include "fake_test.h"
+#include "pool/capture.h"
 #include "pool/slab.h"
 
 /* A new driver and a pool that was never used. */
