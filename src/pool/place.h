@@ -9,12 +9,12 @@
 
 #include "pool/plan.h"
 
-/* The hole beside the base is too small for what was found. */
-#define VS_PLACE_NO_ROOM CUDA_ERROR_ILLEGAL_ADDRESS
 /*
- * No hole of the heap is large enough. No CUresult has this value: a kernel's
- * fault, which any driver call may tell, is not to be taken for it.
+ * The hole beside the base is too small for what was found; no hole of the heap
+ * is large enough. No CUresult has these values: a kernel's fault, which any
+ * driver call may tell, is not to be taken for one.
  */
+#define VS_PLACE_NO_ROOM ((CUresult)-3)
 #define VS_PLACE_NO_SPACE ((CUresult)-2)
 
 /*
