@@ -4,10 +4,9 @@
  *
  * One write(2) a line: `vmmshim[pid] warn: text`. Formats by itself (base/fmt:
  * no stdio, no malloc), so any thread may call it at any time, also under a
- * lock; not from a signal handler unless it formats by vs_fmt itself. At most
- * VS_LOG_MAX lines a process for each level above debug, then one line that
- * says so. Never called on a hot path: test vs_log_on() first where arguments
- * cost something.
+ * lock or in a signal handler. At most VS_LOG_MAX lines a process for each
+ * level above debug, then one line that says so. Never called on a hot path:
+ * test vs_log_on() first where arguments cost something.
  *
  * The function that first knows an error logs it, callers pass it up.
  *

@@ -3,11 +3,12 @@
  * vmm: the pool's verbs over the driver's memory and event calls.
  *
  * Called by the pool without the pool's lock, except the event verbs. None of
- * the memory calls harms a capture (facts, section 5); around event calls the
+ * the memory calls harms a capture (seen on an H200); around event calls the
  * caller relaxes the thread's capture mode (vs_vmm_relax), except around
  * cuCtxRecordEvent, which kills captures in any mode and belongs to pool/fence.
- * Errors are the driver's, logged here once; outputs are set only on success; a
- * failing verb has undone what it did.
+ * Errors are the driver's; those of memory calls and of making an event are
+ * logged here, once. Outputs are set only on success; a failing verb has undone
+ * what it did.
  */
 #ifndef VS_DRIVER_VMM_H
 #define VS_DRIVER_VMM_H

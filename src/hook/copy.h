@@ -6,12 +6,12 @@
  * The driver carries out plain copies of cuMemAlloc memory on any
  * device, peer or not. VMM memory must be open to the device that runs the
  * call; if it is not, the driver answers CUDA_ERROR_INVALID_VALUE and does
- * nothing (facts, section 7). So each call is made as it came; only one that
+ * nothing (seen on two H200). So each call is made as it came; only one that
  * is refused is looked at. If it reaches into the pool of another device, that
  * pool is opened to the devices that run the call, for good, and the call is
  * made again. Where devices cannot be peers it becomes the matching peer copy,
  * for which the driver needs no access. Opening memory (cuMemSetAccess) waits
- * for nothing and harms no capture (facts, section 5).
+ * for nothing and harms no capture (seen on an H200).
  *
  * No locks here; nothing of this runs when a call succeeds.
  *

@@ -4,10 +4,10 @@
  * (pool/view) or (cached) nowhere. All fields are guarded by the pool's lock;
  * what is mapped where changes only under the pool's grow lock.
  *
- * A chunk is idle when no live, pending or busy range touches it, at whatever
- * address: then it may be mapped elsewhere, or released. One that is used in
- * part may lend the idle bytes at its start or end to a block that begins or
- * ends in it.
+ * A chunk is idle when no live, pending, dead or busy range touches it, at
+ * whatever address: then it may be mapped elsewhere, or released. One that is
+ * used in part may lend the idle bytes at its start or end to a block that
+ * begins or ends in it.
  *
  * Note [Whole]: one handle is mapped faster than several of the same bytes, and
  * nothing of it goes back while any part is live. So the few that are larger
@@ -105,7 +105,7 @@ struct vs_chunks {
 	struct vs_chunk_head_tree heads;
 	struct vs_chunk_tail_tree tails;
 	struct vs_chunk *stale;
-	uint64_t held;	       /* bytes of all chunks */
+	uint64_t held;	       /* bytes of all chunks; grow lock, too */
 	uint64_t idle_bytes;   /* of both lists, each chunk once */
 	uint64_t cached_bytes; /* of `cached` */
 	uint64_t whole_bytes;  /* of both lists, Note [Whole] */

@@ -4,7 +4,7 @@
  * range and the chunks for it, and makes the driver's calls.
  *
  * Called with pool.grow held (but for spare) and pool.lock not held; makes
- * driver calls, none of which waits for the GPU (facts, section 3).
+ * driver calls, none of which waits for the GPU (seen on an H200).
  *
  * Note [Need]: what a program needs is what it asks for now and the most that
  * it had live since the begin of the half minute before this one (ten times

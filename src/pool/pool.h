@@ -8,14 +8,24 @@
  * allocation if that was not seen) and never unmade (except in a forked child,
  * which forgets all). Words used throughout:
  *
- *   granularity  2 MiB, what the driver maps in
- *   reservation  the address space of a device's arena, terabytes
- *   chunk        one physical handle; mapped whole or not at all
- *   range        a stretch of heap address space: live, pending, idle or hole
+ *   granule      2 MiB, what the driver maps in (its granularity)
+ *   arena        the addresses of a device, terabytes, reserved once
+ *   heap         a part of the arena, for blocks of one kind of size
+ *   chunk        one physical handle; mapped whole, at any number of places
+ *   view         a place where a chunk is mapped
+ *   range        a stretch of a heap's addresses: live, pending, idle, dead,
+ *                busy (its chunks are being changed) or a hole
+ *   shadow       what a range at one view of a chunk takes at its other views
  *   slab         a range cut into objects of one class, for up to 1 MiB
+ *   epoch, tag   a number that each marker raises; what it was at a free
  *   marker       an event over all work of a context, recorded after frees
  *   pending      freed, its marker not yet seen complete
+ *   complete     the host has seen the marker of its tag
  *   idle         free to be handed out
+ *   cached       of a chunk: idle and mapped nowhere
+ *   pinned       somebody else may reach it (IPC, a NIC); dead when freed
+ *   need         what the program had live lately, and the slack
+ *   wary, fussy  frees take the slow path: for now, by a knob
  *
  * The order of locks is in HACKING.md. No driver call is made under pool.lock
  * except event calls; pool.grow may be held over driver calls that do not wait
@@ -31,7 +41,10 @@
 
 #include "base/stat.h"
 
-/* "Not for the pool: call the real driver." No CUresult has this value. */
+/*
+ * "Not for the pool: call the real driver." No CUresult has this value; -2 and
+ * -3 are those of pool/place.h.
+ */
 #define VS_PASS ((CUresult)-1)
 
 struct vs_ctx;
@@ -45,19 +58,26 @@ struct vs_span {
 	CUdevice device;
 };
 
+/* --- allocations: pool.c, owner.c --- */
+
 /*
  * Serves `size` bytes of the current context's device. CUDA_SUCCESS; VS_PASS
  * for whatever cannot succeed (0 bytes, no context, no VMM, absurd size): the
  * real function then words the error; CUDA_ERROR_OUT_OF_MEMORY after the whole
- * ladder, the real cuMemAlloc included. Any thread. May wait for the GPU only
- * when the alternative is growing past what the program needs.
+ * ladder, the real cuMemAlloc included; the driver's error when a kernel has
+ * faulted, or VMMSHIM_ZERO could not clear it. Any thread. Waits for the GPU as
+ * pool/ladder.h says: to hold no more than the program needs, or to have memory
+ * at all.
  */
 CUresult vs_pool_alloc(size_t size, CUdeviceptr *out);
 
 /*
  * Frees an allocation by its base. VS_PASS for every other pointer (0,
- * foreign, interior, freed), and the real function words the answer. Never
- * waits for the GPU, except in mode sync and with knobs JUNK and GUARD.
+ * foreign, interior, freed) and where no context is current, and the real
+ * function words the answer; an error of the driver's where a kernel has
+ * faulted or the driver is going down. Never waits for the GPU, except in mode
+ * sync, with knobs JUNK and GUARD, and once for many frees where no marker can
+ * be recorded (pool/mark.h: a driver before 12.5, a capture that is open).
  */
 CUresult vs_pool_free(CUdeviceptr p);
 
@@ -79,6 +99,8 @@ void vs_pool_pin(CUdeviceptr p);
  */
 bool vs_pool_pin_between(CUdeviceptr p, CUdeviceptr end);
 
+/* --- faults: trouble.c, guard.c --- */
+
 /*
  * A driver call answered that a kernel has faulted: the current context gets no
  * memory from the pool any more, as long as the driver has none for it.
@@ -86,6 +108,8 @@ bool vs_pool_pin_between(CUdeviceptr p, CUdeviceptr end);
 void vs_pool_broken(void);
 /* A driver call answered so; with knob GUARD a fault is explained, once. */
 void vs_pool_faulted(CUresult result);
+
+/* --- what is idle: trim.c, others.c --- */
 
 /*
  * Idle and pending bytes of the current context's device, for cuMemGetInfo;
@@ -136,6 +160,8 @@ void vs_pool_ending(bool is);
 void vs_pool_synchronizing(void);
 void vs_pool_synchronized(void);
 
+/* --- contexts: ctx.c, prepare.c, end.c, follow.c --- */
+
 /* A context was seen (created or retained). */
 void vs_pool_ctx_born(CUcontext ctx, CUdevice device);
 /*
@@ -175,6 +201,8 @@ CUcontext vs_pool_ctx_owning(CUcontext ctx);
 void vs_pool_follow(CUcontext later, CUcontext earlier);
 /* Live contexts that are known, green ones with their primary one. */
 int vs_pool_ctx_count(void);
+
+/* --- other devices and processes: pool.c --- */
 
 /* Peer access of `ctx` to memory of context `peer` was switched. */
 CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled);

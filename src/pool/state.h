@@ -28,7 +28,7 @@
 #define VS_SMALL_MAX ((size_t)1 << 20) /* larger requests are ranges */
 #define VS_N_CLASSES 72		       /* of them (pool/slab) */
 #define VS_GRANULE ((size_t)2 << 20)   /* what a chunk is a multiple of */
-#define VS_ALIGN ((size_t)512)	       /* of every allocation (facts, 6) */
+#define VS_ALIGN ((size_t)512)	       /* bytes, as cuMemAlloc's */
 
 /* Ranges below this are kept apart, in chunks of their own size. */
 #define VS_MIDDLE_MAX ((uint64_t)8 << 20)
@@ -63,8 +63,8 @@ struct vs_pool {
 
 	pthread_mutex_t lock;
 	struct vs_range_list pending; /* oldest first, by tag */
-	uint64_t pending_bytes;	      /* of that list */
-	uint64_t unmarked_bytes;      /* of them, freed in the current epoch */
+	uint64_t pending_bytes;	      /* of that list and guard's */
+	uint64_t unmarked_bytes;      /* freed (pending, dead), no marker yet */
 	uint64_t unmarked_since;      /* the first of them; ticks */
 	uint64_t marked;	      /* last, without need; ticks */
 	uint64_t bare_bytes;	      /* freed, small objects too, since... */

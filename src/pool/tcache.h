@@ -34,7 +34,7 @@ struct vs_bin {
 
 struct vs_tcache {
 	struct vs_tcache *next;	     /* of the same thread; constant */
-	struct vs_tcache *next_made; /* of the same pool; pool.lock */
+	struct vs_tcache *next_made; /* of the same pool; constant */
 	CUcontext handle;	     /* the key; spin */
 	struct vs_ctx *ctx;	     /* spin */
 	struct vs_pool *pool;
