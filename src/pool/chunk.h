@@ -79,6 +79,12 @@ static inline uint64_t vs_chunk_idle_at(const struct vs_chunk *c,
 	return end == VS_CHUNK_HEAD ? c->head : c->tail;
 }
 
+/* The address behind a view. */
+static inline CUdeviceptr vs_view_end(const struct vs_view *v)
+{
+	return v->at + v->chunk->size;
+}
+
 /*
  * What lies over a granule of the arena, or over a whole stretch. The view, if
  * any, is named either by the granule or by the stretch; the range of the first

@@ -8,11 +8,6 @@
 /* The parts of memory (of the limit, if there is one) that may be dead. */
 #define DEAD_SHARE 16
 
-static CUdeviceptr end_of(const struct vs_view *v)
-{
-	return v->at + v->chunk->size;
-}
-
 static uint64_t all_dead(const struct vs_pool *pool)
 {
 	return pool->dead_bytes + pool->dead_small;
@@ -49,7 +44,7 @@ void vs_dead_bury(struct vs_pool *pool, struct vs_range *r)
 	for (p = r->base; p < end; p = next) {
 		struct vs_view *v = vs_view_at(pool, p);
 
-		next = end < end_of(v) ? end : end_of(v);
+		next = end < vs_view_end(v) ? end : vs_view_end(v);
 		v->chunk->dead += next - p;
 		v->chunk->dead_tag = r->tag;
 		v->chunk->has_dead = true;
@@ -72,7 +67,7 @@ static void dig_out(struct vs_pool *pool, struct vs_range *r)
 	for (p = r->base; p < end; p = next) {
 		struct vs_view *v = vs_view_at(pool, p);
 
-		next = end < end_of(v) ? end : end_of(v);
+		next = end < vs_view_end(v) ? end : vs_view_end(v);
 		v->chunk->dead -= next - p;
 		v->chunk->has_dead = v->chunk->dead > 0;
 		if (!v->chunk->has_dead)
@@ -214,8 +209,8 @@ static void take_dead(struct vs_pool *pool, struct vs_view *v)
 		return;
 	/* of others it is dead still: its chunks go one by one */
 	cut(pool, vs_heap_at(pool, p), p);
-	cut(pool, vs_heap_at(pool, end_of(v) - 1), end_of(v));
-	for (; p < end_of(v); p = next) {
+	cut(pool, vs_heap_at(pool, vs_view_end(v) - 1), vs_view_end(v));
+	for (; p < vs_view_end(v); p = next) {
 		struct vs_range *r = vs_heap_at(pool, p);
 
 		next = r->base + r->span;

@@ -59,7 +59,7 @@ static CUdeviceptr in_the_way(struct vs_pool *pool, CUdeviceptr from,
 		struct vs_view *v = *slot(pool, p);
 
 		if (v)
-			return v->at + v->chunk->size;
+			return vs_view_end(v);
 	}
 	return 0;
 }
@@ -136,7 +136,7 @@ static bool destroy(struct vs_pool *pool, struct vs_guard_block *b)
 		return false;
 	pool->guard.lost -= b->lost;
 	pthread_mutex_lock(&pool->lock);
-	for (CUdeviceptr p = v->at; p < v->at + c->size; p += VS_GRANULE)
+	for (CUdeviceptr p = v->at; p < vs_view_end(v); p += VS_GRANULE)
 		*slot(pool, p) = NULL;
 	TAILQ_REMOVE(&c->views, v, link);
 	vs_chunk_died(pool, c);
@@ -155,10 +155,10 @@ static void enter(struct vs_pool *pool, struct vs_guard_block *b,
 	v->chunk = c;
 	v->is_on = v->has_access = false;
 	TAILQ_INSERT_TAIL(&c->views, v, link);
-	for (CUdeviceptr p = v->at; p < v->at + c->size; p += VS_GRANULE)
+	for (CUdeviceptr p = v->at; p < vs_view_end(v); p += VS_GRANULE)
 		*slot(pool, p) = v;
 	b->range.base =
-		v->at + c->size - (size + VS_ALIGN - 1) / VS_ALIGN * VS_ALIGN;
+		vs_view_end(v) - (size + VS_ALIGN - 1) / VS_ALIGN * VS_ALIGN;
 	b->range.span = c->size;
 	b->lost = c->size - size;
 	pool->guard.lost += b->lost;
@@ -462,7 +462,7 @@ CUresult vs_guard_allow(struct vs_pool *pool)
 		p += VS_GRANULE;
 		if (!v)
 			continue;
-		p = v->at + v->chunk->size;
+		p = vs_view_end(v);
 		r = vs_vmm_allow(v->at, v->chunk->size, pool->dev.device,
 				 atomic_load(&pool->peers));
 	}

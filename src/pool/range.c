@@ -50,8 +50,7 @@ void vs_range_live(struct vs_pool *pool, uint64_t *asked_out,
 	uint64_t blocks =
 		vs_stat_get(pool, live_blocks) - vs_stat_get(pool, odd_frees);
 
-	for (struct vs_tcache *tc = vs_tcache_first(pool); tc;
-	     tc = tc->next_made) {
+	VS_EACH_TCACHE (tc, pool) {
 		asked += vs_stat_get(tc, alloc_bytes) -
 			 vs_stat_get(tc, free_bytes);
 		given += vs_stat_get(tc, alloc_spans) -
@@ -68,8 +67,7 @@ uint64_t vs_range_allocs(struct vs_pool *pool)
 	uint64_t allocs = vs_stat_get(&pool->stats, large_hit) +
 			  vs_stat_get(&pool->stats, large_miss);
 
-	for (struct vs_tcache *tc = vs_tcache_first(pool); tc;
-	     tc = tc->next_made)
+	VS_EACH_TCACHE (tc, pool)
 		allocs += vs_stat_get(tc, allocs);
 	return allocs;
 }

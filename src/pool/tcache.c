@@ -425,8 +425,7 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_slab *slab,
 void vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx)
 {
 	pthread_mutex_lock(&pool->lock);
-	for (struct vs_tcache *tc = vs_tcache_first(pool); tc;
-	     tc = tc->next_made) {
+	VS_EACH_TCACHE (tc, pool) {
 		if (!ctx || tc->ctx == ctx)
 			flush_cache(pool, tc, ctx != NULL);
 	}

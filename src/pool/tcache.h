@@ -49,7 +49,12 @@ struct vs_tcache {
 	struct vs_bin bin[VS_N_CLASSES];
 };
 
-/* The first of a pool's caches; the list only grows. */
+/* Each of a pool's caches; the list only grows. No lock. */
+#define VS_EACH_TCACHE(tc, pool)                                               \
+	for (struct vs_tcache *tc = vs_tcache_first(pool); tc;                 \
+	     tc = tc->next_made)
+
+/* The first of them. */
 static inline struct vs_tcache *vs_tcache_first(struct vs_pool *pool)
 {
 	return atomic_load_explicit(&pool->tcaches, memory_order_acquire);

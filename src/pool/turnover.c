@@ -35,8 +35,7 @@ static uint64_t all_handed(struct vs_pool *pool)
 {
 	uint64_t handed = pool->turnover.handed;
 
-	for (struct vs_tcache *tc = vs_tcache_first(pool); tc;
-	     tc = tc->next_made)
+	VS_EACH_TCACHE (tc, pool)
 		handed += vs_stat_get(tc, alloc_spans);
 	return handed;
 }

@@ -4,11 +4,6 @@
 #include "base/meta.h"
 #include "pool/state.h"
 
-static CUdeviceptr end_of(const struct vs_view *v)
-{
-	return v->at + v->chunk->size;
-}
-
 struct vs_view *vs_view_at(const struct vs_pool *pool, CUdeviceptr p)
 {
 	struct vs_view *v = vs_spot_at(pool, p)->view;
@@ -44,7 +39,7 @@ bool vs_views_begin(const struct vs_pool *pool, CUdeviceptr p)
 
 bool vs_views_end(const struct vs_pool *pool, CUdeviceptr p)
 {
-	return p % VS_GRANULE == 0 && end_of(vs_view_at(pool, p - 1)) == p;
+	return p % VS_GRANULE == 0 && vs_view_end(vs_view_at(pool, p - 1)) == p;
 }
 
 bool vs_views_break(const struct vs_pool *pool, CUdeviceptr base, uint64_t span)
@@ -53,13 +48,13 @@ bool vs_views_break(const struct vs_pool *pool, CUdeviceptr base, uint64_t span)
 	struct vs_view *last = vs_view_at(pool, base + span - 1);
 
 	return (first->chunk->is_whole && first->at < base) ||
-	       (last->chunk->is_whole && end_of(last) > base + span);
+	       (last->chunk->is_whole && vs_view_end(last) > base + span);
 }
 
 /* The part of [base, base + span) from `p` on that lies in one view. */
 static uint64_t part(const struct vs_view *v, CUdeviceptr p, CUdeviceptr end)
 {
-	return (end < end_of(v) ? end : end_of(v)) - p;
+	return (end < vs_view_end(v) ? end : vs_view_end(v)) - p;
 }
 
 unsigned vs_views_cuts(const struct vs_pool *pool, CUdeviceptr base,
@@ -71,7 +66,7 @@ unsigned vs_views_cuts(const struct vs_pool *pool, CUdeviceptr base,
 		struct vs_view *v = vs_view_at(pool, p);
 
 		n += 2 * (v->chunk->n_on - 1);
-		p = end_of(v);
+		p = vs_view_end(v);
 	}
 	return n;
 }
@@ -157,8 +152,8 @@ static void see(struct vs_spot *spots, uint64_t from, uint64_t to,
 static void lay(struct vs_pool *pool, const struct vs_view *v,
 		struct vs_view *seen)
 {
-	struct vs_cover c = vs_cover_of(v->at - pool->base,
-					end_of(v) - pool->base, VS_GRANULE);
+	struct vs_cover c = vs_cover_of(
+		v->at - pool->base, vs_view_end(v) - pool->base, VS_GRANULE);
 
 	see(pool->chunks.spots, c.head, c.head_end, seen);
 	see(pool->chunks.stretches, c.whole, c.whole_end, seen);
@@ -203,7 +198,7 @@ unsigned vs_view_cuts(struct vs_pool *pool, const struct vs_view *v)
 	if (!like)
 		return 0;
 	r = vs_heap_at(pool, like->at);
-	for (; r && r->base < end_of(like); r = r->next)
+	for (; r && r->base < vs_view_end(like); r = r->next)
 		n++;
 	return n;
 }
@@ -215,11 +210,11 @@ static void copy_ranges(struct vs_pool *pool, struct vs_view *v,
 	struct vs_heap *h = vs_heap_of(pool, v->at);
 	struct vs_range *from = vs_heap_at(pool, like->at);
 
-	for (; from && from->base < end_of(like); from = from->next) {
+	for (; from && from->base < vs_view_end(like); from = from->next) {
 		CUdeviceptr end = from->base + from->span;
 		struct vs_range *rest = NULL;
 
-		if (end < end_of(like))
+		if (end < vs_view_end(like))
 			rest = vs_heap_cut(pool, h, r,
 					   end - like->at + v->at - r->base);
 		if (from->state == VS_RANGE_IDLE)
@@ -268,7 +263,7 @@ bool vs_view_off(struct vs_pool *pool, struct vs_view *v)
 
 	if (!vs_heap_stock(pool, 4))
 		return false;
-	for (CUdeviceptr p = v->at; p < end_of(v); p = r->base + r->span) {
+	for (CUdeviceptr p = v->at; p < vs_view_end(v); p = r->base + r->span) {
 		r = vs_heap_at(pool, p);
 		if (r->state == VS_RANGE_IDLE)
 			r = vs_heap_carve(pool, h, r, p,
