@@ -118,8 +118,8 @@ static uint64_t patience_for(struct vs_pool *pool, uint64_t span,
 	if (doublings > LATE_DOUBLINGS)
 		doublings = LATE_DOUBLINGS;
 	/* the last may be the one at hand */
-	vain = pool->vain_markers > 0 ? pool->vain_markers - 1 : 0;
-	lag >>= pool->vain_lags;
+	vain = pool->late.markers > 0 ? pool->late.markers - 1 : 0;
+	lag >>= pool->late.lags;
 	pthread_mutex_unlock(&pool->lock);
 	patience = THRIFT_PATIENCE << (doublings > vain ? doublings - vain : 0);
 	*by_lag_out = doublings > 0 && patience < lag;
@@ -137,21 +137,21 @@ static void note_wait(struct vs_pool *pool, bool is_good, bool is_last,
 
 	pthread_mutex_lock(&pool->lock);
 	if (is_good && took > THRIFT_PATIENCE)
-		pool->vain_lags = 0;
+		pool->late.lags = 0;
 	else if (!is_good && is_by_lag && took > THRIFT_PATIENCE &&
-		 pool->vain_lags < LATE_DOUBLINGS)
-		pool->vain_lags++;
+		 pool->late.lags < LATE_DOUBLINGS)
+		pool->late.lags++;
 	if (is_good && (is_last || took > THRIFT_PATIENCE)) {
-		pool->vain_markers = 0;
+		pool->late.markers = 0;
 	} else if (is_good) {
-		if (pool->vain_markers > 0 &&
-		    ++pool->good_waits % LATE_FORGIVES == 0)
-			pool->vain_markers--;
+		if (pool->late.markers > 0 &&
+		    ++pool->late.good_waits % LATE_FORGIVES == 0)
+			pool->late.markers--;
 	} else if (took > THRIFT_PATIENCE * 3 / 2 &&
-		   slow != pool->vain_marker) {
-		pool->vain_marker = slow;
-		if (pool->vain_markers <= LATE_DOUBLINGS)
-			pool->vain_markers++;
+		   slow != pool->late.marker) {
+		pool->late.marker = slow;
+		if (pool->late.markers <= LATE_DOUBLINGS)
+			pool->late.markers++;
 	}
 	pthread_mutex_unlock(&pool->lock);
 }
@@ -174,7 +174,7 @@ static bool wait_for_pending(struct vs_pool *pool, uint64_t span,
 	if (!f->has_context_events)
 		return false;
 	pthread_mutex_lock(&pool->lock);
-	vain = pool->vain_marker;
+	vain = pool->late.marker;
 	pthread_mutex_unlock(&pool->lock);
 	is_last = !vs_fence_is_complete(f, vain);
 	began = vs_vmm_clock();

@@ -15,7 +15,7 @@
 #define VAIN_MANY 8
 #define VAIN_LASTS ((uint64_t)10000000)
 
-uint64_t vs_pool_id(int i)
+uint64_t vs_pool_device_id(int i)
 {
 	struct vs_pool *pool = vs_pool_by_index(i);
 
@@ -41,16 +41,16 @@ uint64_t vs_others_ask(struct vs_pool *pool, uint64_t bytes)
 
 	if (!vs_knobs.neighbours || !may_have(pool, bytes))
 		return 0;
-	if (atomic_load(&pool->n_vain) >= VAIN_MANY &&
-	    vs_vmm_clock() - atomic_load(&pool->vain_ask) < VAIN_LASTS)
+	if (atomic_load(&pool->n_vain_asks) >= VAIN_MANY &&
+	    vs_vmm_clock() - atomic_load(&pool->last_ask) < VAIN_LASTS)
 		return 0;
 	vs_stat_add(&pool->stats, asked, 1);
 	given = vs_board_ask(pool->dev.id, PATIENCE_MS, &n);
 	if (given > 0)
-		atomic_store(&pool->n_vain, 0);
+		atomic_store(&pool->n_vain_asks, 0);
 	else
-		atomic_fetch_add(&pool->n_vain, 1);
-	atomic_store(&pool->vain_ask, vs_vmm_clock());
+		atomic_fetch_add(&pool->n_vain_asks, 1);
+	atomic_store(&pool->last_ask, vs_vmm_clock());
 	/* they may have given it to another just before: try once more */
 	return given + (n > 0);
 }

@@ -143,7 +143,7 @@ uint64_t vs_pool_trim(void);
  * second at most, and not again for what it waited for in vain. Returns bytes
  * released.
  */
-uint64_t vs_pool_id(int i);
+uint64_t vs_pool_device_id(int i);
 uint64_t vs_pool_give_way(int i);
 /* Decay: idle memory above the threshold unused for DECAY_MS goes back. */
 void vs_pool_tick(void);

@@ -48,6 +48,14 @@ struct vs_slab;
 
 TAILQ_HEAD(vs_slab_list, vs_slab);
 
+/* What waits brought: pool/ladder's, Note [Late] there; pool.lock. */
+struct vs_late {
+	unsigned markers;    /* waited for in vain, less what was forgiven */
+	unsigned good_waits; /* short ones since */
+	unsigned lags;	     /* waits for the lag, in vain */
+	uint64_t marker;     /* epoch of the last of `markers` */
+};
+
 /* In the order of use: what a hit touches is together, at the top. */
 struct vs_pool {
 	CUdeviceptr base, end;	     /* the arena; constant */
@@ -70,18 +78,16 @@ struct vs_pool {
 	uint64_t bare_bytes;	      /* freed, small objects too, since... */
 	uint64_t bare_tag;	      /* ... a marker last covered this tag */
 	uint64_t now;		      /* clock, ns, as of the last tick */
-	uint64_t small_bytes;	   /* live small objects, when last added up */
-	uint64_t need;		   /* bytes; see Note [Need] in pool/grow.h */
-	unsigned vain_markers;	   /* see Note [Late] in pool/ladder.c */
-	unsigned good_waits;	   /* short ones since; the same */
-	unsigned vain_lags;	   /* waits for the lag, in vain; the same */
-	uint64_t vain_marker;	   /* the last one's epoch */
-	_Atomic uint64_t vain_ask; /* clock, ns; the last ... */
-	_Atomic unsigned n_vain;   /* ... of so many in a row; pool/others */
-	_Atomic uint64_t refused;  /* clock, ns; the driver had no more, last */
+	uint64_t small_bytes; /* live small objects, when last added up */
+	uint64_t need;	      /* bytes; see Note [Need] in pool/grow.h */
+	struct vs_late late;
+	_Atomic uint64_t last_ask;    /* of others; clock, ns; pool/others */
+	_Atomic unsigned n_vain_asks; /* the last ones, in a row; the same */
+	_Atomic uint64_t refused; /* clock, ns; the driver had no more, last */
 	/* what was freed outlived the device's last context, see pool/end */
 	_Atomic bool is_left;
-	uint64_t vain; /* tag waited for in vain; pool/trim's, in one thread */
+	/* tag that pool/trim waited for in vain for others; in one thread */
+	uint64_t give_way_vain;
 	/* ranges only, asked for and given; written under lock, read anywhere
 	 */
 	_Atomic uint64_t live_bytes, live_spans, live_blocks;

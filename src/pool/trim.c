@@ -168,11 +168,12 @@ uint64_t vs_pool_give_way(int i)
 		return 0;
 	released = vs_trim(pool);
 	/* once for the same: who tries how much there is asks often */
-	if (released == 0 && vs_fence_is_complete(&pool->fence, pool->vain)) {
+	if (released == 0 &&
+	    vs_fence_is_complete(&pool->fence, pool->give_way_vain)) {
 		tag = vs_mark_newest(pool);
 		released = wait_to_release(pool, tag);
 		if (released == 0)
-			pool->vain = tag;
+			pool->give_way_vain = tag;
 	}
 	vs_stat_add(&pool->stats, given, released);
 	return released;
@@ -391,8 +392,7 @@ void vs_pool_refresh(int i)
 	vs_range_live(pool, &asked, &given, &blocks);
 	vs_stat_set(&pool->stats, live, asked);
 	vs_stat_set(&pool->stats, blocks, blocks);
-	for (struct vs_tcache *tc = vs_tcache_first(pool); tc;
-	     tc = tc->next_made)
+	VS_EACH_TCACHE (tc, pool)
 		hits += vs_stat_get(tc, allocs);
 	atomic_store(&pool->stats.small_hit,
 		     hits - vs_stat_get(&pool->stats, small_miss));

@@ -90,7 +90,7 @@ static bool answer(void)
 	for (int i = 0; i < n; i++) {
 		uint32_t number;
 
-		vs_board_show((unsigned)i, vs_pool_id(i));
+		vs_board_show((unsigned)i, vs_pool_device_id(i));
 		if (!vs_board_is_asked((unsigned)i, &number))
 			continue;
 		vs_board_answer((unsigned)i, number, vs_pool_give_way(i));

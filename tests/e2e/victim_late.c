@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * late context|peer: work of one context still reads a block that was freed
+ * victim_late context|peer: work of one context still reads a block that was freed
  * when another context comes, or gets access, and writes to a new one. The work
  * must read what was there.
  */

@@ -46,7 +46,7 @@ uint64_t vs_pool_trim(void)
 	return 0;
 }
 
-uint64_t vs_pool_id(int i)
+uint64_t vs_pool_device_id(int i)
 {
 	return fake_id + (uint64_t)i;
 }

@@ -20,7 +20,7 @@ extern struct vs_stats fake_stats[FAKE_POOLS];
 extern _Atomic int fake_n_trims, fake_n_ticks, fake_n_refreshes;
 extern _Atomic int fake_n_relaxes;
 
-/* What vs_pool_id says of every pool, and vs_pool_give_way gives. */
+/* What vs_pool_device_id says of every pool, and vs_pool_give_way gives. */
 extern _Atomic uint64_t fake_id, fake_given;
 
 /* What vs_pool_ending was told. */
