@@ -31,13 +31,16 @@ static uint64_t counter_ns(void)
 #endif
 }
 
-/* Most waits end within some microseconds. */
+/* Most waits end within some microseconds: these rounds. Later ones sleep. */
+#define ROUNDS_AWAKE 100
+#define PAUSE_NS 20000
+
 static void pause_a_while(unsigned round)
 {
-	if (round < 100)
+	if (round < ROUNDS_AWAKE)
 		sched_yield();
 	else
-		vs_cancel_free_sleep(20000);
+		vs_cancel_free_sleep(PAUSE_NS);
 }
 
 uint64_t (*vs_vmm_clock)(void) = monotonic_ns;

@@ -28,6 +28,8 @@
 #define CLIENT_PATIENCE (10000 * MS)
 /* How often the thread looks when something is in its way. */
 #define SOON_MS 20
+/* How often it looks for clients that were silent for too long. */
+#define IDLE_MS 1000
 #define EXIT_WAIT_MS 20
 
 /* A handle that was made. Its allocation may have been freed since. */
@@ -339,7 +341,7 @@ static void *run(void *unused)
 		bool has_clients = prepare(polls, is_held_up);
 		int n = poll(polls, MAX_CLIENTS + 1,
 			     is_held_up	   ? SOON_MS
-			     : has_clients ? 1000
+			     : has_clients ? IDLE_MS
 					   : -1);
 
 		atomic_store(&is_busy, true);

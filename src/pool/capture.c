@@ -23,7 +23,7 @@ struct capture {
 	long strict;   /* the thread that began it, if it is strict; else 0 */
 };
 
-#define BARRIER_SIZE 512
+#define BARRIER_SIZE 512 /* bytes: any small block is a barrier */
 
 /* Markers are many: a begin that waits keeps further ones out. */
 #ifdef PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITIALIZER_NP

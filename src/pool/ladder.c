@@ -81,9 +81,13 @@ static bool sweep_slabs(struct vs_pool *pool)
 	return bytes > 0;
 }
 
+/* Bytes, and parts of the need, that are worth the trouble of flushing. */
+#define GATHER_LEAST (VS_FLOOR / 4)
+#define GATHER_SHARE 100
+
 /*
  * Memory of small objects that threads or half-empty slabs keep goes home, when
- * it is worth the trouble. A marker covers what cannot go yet. True if slabs
+ * it is so much. A marker covers what cannot go yet. True if slabs
  * became idle.
  */
 static bool gather_small(struct vs_pool *pool, bool *is_gathered_out)
@@ -92,9 +96,9 @@ static bool gather_small(struct vs_pool *pool, bool *is_gathered_out)
 
 	pthread_mutex_lock(&pool->lock);
 	slack = vs_range_slack(pool);
-	least = pool->need / 100;
+	least = pool->need / GATHER_SHARE;
 	pthread_mutex_unlock(&pool->lock);
-	if (slack < VS_FLOOR / 4 || slack < least)
+	if (slack < GATHER_LEAST || slack < least)
 		return false;
 	flush_caches(pool);
 	*is_gathered_out = true;
