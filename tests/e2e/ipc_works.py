@@ -146,7 +146,7 @@ def devices():
     importer.do("context", "device1")
     importer.do("peers")
     expect(importer.say("check", q, 3 * MiB, 5), "ok")
-    # one context for each device (semantics, 3.2)
+    # one context for each device (cuda.h)
     r = importer.do("open", handle)
     expect(importer.say("check", r, 3 * MiB, 5), "ok")
     importer.do("close", r)

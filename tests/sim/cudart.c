@@ -184,7 +184,7 @@ cudaError_t cudaMalloc(void **devPtr, size_t size)
 		return error;
 	if (!devPtr)
 		return cudart_note(cudaErrorInvalidValue);
-	/* Facts, 6: no bytes are a success, a failure sets NULL. */
+	/* An H200: no bytes are a success, a failure sets NULL. */
 	*devPtr = NULL;
 	if (!size)
 		return cudaSuccess;

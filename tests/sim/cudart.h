@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * A thin CUDA runtime for tests: the real one refuses a simulated driver
- * (semantics, 12.2).  It finds the driver the way the real one does and keeps
- * the same state: primary contexts made when needed, one last error for each
- * thread.  Every copy of it (static or shared) has its own.
+ * A thin CUDA runtime for tests: the real one refuses a simulated driver.  It
+ * finds the driver the way the real one does and keeps the same state: primary
+ * contexts made when needed, one last error for each thread.  Every copy of it
+ * (static or shared) has its own.
  */
 #ifndef CUDART_H
 #define CUDART_H

@@ -85,7 +85,7 @@ void sim_config_read(void)
 		c->n_devices = 1;
 	}
 	c->memory = env_size("SIM_MEMORY", (uint64_t)8 << 30);
-	/* The largest that an H200 gave was 64 TiB (facts, 3). */
+	/* The largest that an H200 gave was 64 TiB. */
 	c->va_limit = env_size("SIM_VA_LIMIT", (uint64_t)64 << 40);
 #ifdef SIM_TSAN
 	/* Beyond this the shadow has no place for the address. */

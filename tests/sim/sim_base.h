@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #define SIM_MAX_DEVICES 16
-/* Minimum and recommended granularity, and the legacy block (facts, 2, 3). */
+/* Minimum and recommended granularity, and the legacy block (an H200). */
 #define SIM_GRANULARITY ((uint64_t)2 << 20)
 
 struct sim_config {

@@ -48,7 +48,7 @@ void sim_capture_kill(struct sim_capture *capture)
 
 /*
  * Does an unsafe call of this thread collide with the capture?  The thread's
- * own mode decides how far it looks (semantics, 2.1): relaxed not at all,
+ * own mode decides how far it looks (cuda.h): relaxed not at all,
  * thread-local at its own captures, global at all global ones too.
  */
 static bool prohibits(const struct sim_capture *c)
@@ -110,7 +110,7 @@ CUresult sim_capture_check_sync(struct sim_stream *stream)
 	return CUDA_SUCCESS;
 }
 
-/* Whatever the mode of the thread or the capture (facts, 5). */
+/* Whatever the mode of the thread or the capture (an H200). */
 CUresult sim_capture_check_context(struct sim_context *ctx)
 {
 	CUresult result = CUDA_SUCCESS;

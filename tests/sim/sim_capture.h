@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /*
  * Capture: streams that record a graph instead of running, and which calls
- * kill a capture (facts, 5).  Guarded by the lock.
+ * kill a capture (an H200).  Guarded by the lock.
  */
 #ifndef SIM_CAPTURE_H
 #define SIM_CAPTURE_H

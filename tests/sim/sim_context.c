@@ -192,8 +192,8 @@ static void forget_as_peer(struct sim_context *gone)
 }
 
 /*
- * VMM and pool memory belongs to no context and stays (facts, 3; semantics,
- * 8.1).
+ * VMM memory belongs to no context and stays (an H200), and so does that of
+ * pools (cuda.h).
  */
 void sim_context_end(struct sim_context *ctx)
 {
@@ -304,7 +304,7 @@ CUresult sim_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	} else if (!d->primary->alive) {
 		/*
 		 * The same handle for a new context: programs that key
-		 * tables by handle must cope (semantics, R8.c).
+		 * tables by handle must cope.
 		 */
 		come_to_life(d->primary);
 	}

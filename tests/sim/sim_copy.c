@@ -40,7 +40,7 @@ bool sim_copy_check_device(uint64_t addr, uint64_t size, int device, bool write,
 	else if (mapping)
 		extent->home = mapping->physical->device;
 	if (!m) {
-		/* Facts, 7: without access only cuMemcpyPeer works. */
+		/* Two H200: without access only cuMemcpyPeer works. */
 		extent->any_device = peer;
 		return peer ? sim_vmm_mapped(addr, size)
 			    : sim_vmm_accessible(addr, size, device, write);

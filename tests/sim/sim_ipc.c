@@ -53,7 +53,7 @@ void sim_ipc_reset(void)
 	}
 }
 
-/* Interior pointers give the base's handle (facts, 6). */
+/* Interior pointers give the base's handle (an H200). */
 CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
 	struct sim_memory *m = sim_memory_find(dptr);
@@ -152,13 +152,13 @@ CUresult sim_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle,
 	if (!pdptr || Flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||
 	    t.magic != MAGIC || !sim_device_valid(t.device))
 		return CUDA_ERROR_INVALID_VALUE;
-	/* Facts, 6: not in the process that exported it. */
+	/* An H200: not in the process that exported it. */
 	if (t.pid == getpid())
 		return CUDA_ERROR_INVALID_CONTEXT;
 	m = find_open(&t);
 	if (!m)
 		return open_new(&t, pdptr);
-	/* Semantics, 3.2 and 3.3: counted; one context only. */
+	/* Counted; one context only (cuda.h, cuIpcOpenMemHandle). */
 	if (m->ctx != sim_thread.current)
 		return CUDA_ERROR_ALREADY_MAPPED;
 	m->opened++;

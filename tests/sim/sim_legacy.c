@@ -2,7 +2,7 @@
 /*
  * Legacy: cuMemAlloc and its kin.  Sizes up to 1 MiB are carved from blocks
  * of 2 MiB in steps of 512 B; larger ones take 2 MiB steps of their own
- * (facts, 2).  A block is a file, so that another process can open it.
+ * (an H200).  A block is a file, so that another process can open it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -107,7 +107,7 @@ static unsigned find_run(struct sim_block *b, unsigned n)
 	return N_STEPS;
 }
 
-/* Re-used memory reads as zero (facts, 3). */
+/* Re-used memory reads as zero (an H200). */
 static uint64_t carve(struct sim_block *b, unsigned first, unsigned n)
 {
 	uint64_t start = b->start + (uint64_t)first * STEP;
@@ -238,7 +238,7 @@ CUresult sim_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	return legacy_alloc(sim_thread.current, bytesize, dptr);
 }
 
-/* The pitch is the width in steps of 512, whatever the element (facts, 6). */
+/* The pitch is the width in steps of 512, whatever the element (an H200). */
 CUresult sim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch,
 				size_t WidthInBytes, size_t Height,
 				unsigned int ElementSizeBytes)
@@ -264,7 +264,7 @@ CUresult sim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch,
 /*
  * cuMemFree of legacy memory waits for all work of the device and for copies
  * that peers do on the memory, not for their kernels (two H200, 580.159.04);
- * of pool memory for none (semantics, 13.1).
+ * of pool memory for none (cuda.h).
  */
 static CUresult free_memory(struct sim_memory *m)
 {
@@ -298,7 +298,7 @@ CUresult sim_cuMemFree_v2(CUdeviceptr dptr)
 	struct sim_memory *m;
 	CUresult result;
 
-	/* Needs no context (facts, 6), nor does any other (an H200). */
+	/* Needs no context, nor does any other (an H200). */
 	if (!dptr)
 		return CUDA_SUCCESS;
 	result = sim_context_current(&sim_thread.current);

@@ -55,7 +55,7 @@ void sim_reset(void)
 	sim_calls_clear();
 }
 
-/* A child may not use the driver of its parent (semantics, 8.5). */
+/* A child may not use the driver of its parent. */
 static void forked(void)
 {
 	sim_lock_forget();

@@ -64,7 +64,7 @@ bool sim_memory_is_host(const struct sim_memory *memory)
 
 /*
  * cuMemAlloc memory belongs to a context; a kernel on another device needs
- * cuCtxEnablePeerAccess (semantics, 5.1).
+ * cuCtxEnablePeerAccess (cuda.h).
  */
 static bool reaches(const struct sim_memory *m, const struct sim_context *ctx,
 		    int device)

@@ -109,7 +109,7 @@ static CUresult check_prop(const CUmemAllocationProp *prop)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	if (!sim_device_valid(prop->location.id))
 		return CUDA_ERROR_INVALID_DEVICE;
-	/* Facts, 3: no fabric here. */
+	/* An H200: no fabric here. */
 	if (prop->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC)
 		return CUDA_ERROR_NOT_PERMITTED;
 	if (prop->requestedHandleTypes &

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* What a pointer is: the answers of facts, 6, for each kind of memory. */
+/* What a pointer is: the answers of an H200, for each kind of memory. */
 #include <fcntl.h>
 #include <string.h>
 
@@ -306,7 +306,7 @@ CUresult sim_cuPointerSetAttribute(const void *value,
 	return CUDA_SUCCESS;
 }
 
-/* DMA-BUF: works for both kinds (facts, 6); the range must be whole pages. */
+/* DMA-BUF: works for both kinds (an H200); the range must be whole pages. */
 CUresult sim_cuMemGetHandleForAddressRange(void *handle, CUdeviceptr dptr,
 					   size_t size,
 					   CUmemRangeHandleType handleType,

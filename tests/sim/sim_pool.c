@@ -237,7 +237,7 @@ CUresult sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 		return result;
 	if (!dptr)
 		return CUDA_SUCCESS;
-	/* Legacy memory may be freed this way too; it waits (facts, 6). */
+	/* Legacy memory may be freed this way too; it waits (an H200). */
 	if (m && m->kind == SIM_LEGACY && m->range.start == dptr &&
 	    !stream->capture)
 		return sim_cuMemFree_v2(dptr);

@@ -148,7 +148,7 @@ CUresult sim_cuMemAddressFree(CUdeviceptr ptr, size_t size)
 	return CUDA_SUCCESS;
 }
 
-/* What facts, 3 tells of cuMemMap, each with its own code. */
+/* What an H200 answers to cuMemMap, each with its own code. */
 static CUresult check_map(CUdeviceptr ptr, size_t size, size_t offset,
 			  const struct sim_physical *p,
 			  const struct sim_reservation *r)
@@ -270,7 +270,7 @@ static CUresult check_access(const CUmemAccessDesc *desc, size_t count)
 	return CUDA_SUCCESS;
 }
 
-/* Semantics, 5.4: devices that claim to be peers and refuse all the same. */
+/* Seen by others: devices that claim to be peers and refuse all the same. */
 static CUresult check_peer(const struct sim_mapping *m,
 			   const CUmemAccessDesc *desc, size_t count)
 {

@@ -2,7 +2,7 @@
 /*
  * VMM: reservations of address space, mappings of physical memory in them,
  * and which device may reach each mapping.  Strict: whole handles and whole
- * mappings only (facts, 3).  Guarded by the lock.
+ * mappings only (an H200).  Guarded by the lock.
  */
 #ifndef SIM_VMM_H
 #define SIM_VMM_H

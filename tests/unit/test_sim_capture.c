@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Captures: every cell of the table in facts, 5.  A cell is a call, made by
+ * Captures: every cell of a table seen on an H200.  A cell is a call, made by
  * the capturing thread or another, under a capture of some mode, with the
  * calling thread's own mode left alone or relaxed.
  */

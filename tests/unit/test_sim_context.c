@@ -10,7 +10,7 @@ static struct sim_books books(void)
 	return b;
 }
 
-/* Facts, 3; semantics, 8.1. */
+/* cuda.h, cuCtxDestroy; seen on an H200. */
 static void reset_takes_legacy_and_leaves_vmm(void **state)
 {
 	CUdeviceptr legacy, vmm;
@@ -161,7 +161,7 @@ static void a_broken_context_stays_broken(void **state)
 	OK(cuMemAlloc(&p, 4));
 }
 
-/* ---- peers (semantics, 5.1) ------------------------------------------- */
+/* ---- peers (cuda.h, cuCtxEnablePeerAccess) ----------------------------- */
 
 static CUresult fill_on(CUcontext ctx, const struct kernels *k, CUdeviceptr p)
 {

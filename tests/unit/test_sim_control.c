@@ -122,7 +122,7 @@ static void costs_follow_the_table(void **state)
 
 	(void)state;
 	boot("SIM_BACKING=none SIM_MEMORY=64G");
-	/* 9 + 0.4 + 0.6 + 19 + 13 + 9 + 0.4 (facts, 3) */
+	/* 9 + 0.4 + 0.6 + 19 + 13 + 9 + 0.4 (an H200) */
 	us = cost_of_handle(2 * MIB);
 	assert_true(us > 51 && us < 52);
 	us = cost_of_handle(GIB);
@@ -135,7 +135,7 @@ static void costs_follow_the_table(void **state)
 	assert_true(sim_cost_vmm_us() <= 0);
 }
 
-/* 256 MiB from 128 handles: 4.4 ms without the release (facts, 3). */
+/* 256 MiB from 128 handles: 4.4 ms without the release (an H200). */
 static void many_handles_cost_what_was_measured(void **state)
 {
 	CUmemGenericAllocationHandle h[128];

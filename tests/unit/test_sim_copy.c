@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Copies and sets: data, bounds, who waits, two devices (facts, 6 and 7). */
+/* Copies and sets: data, bounds, who waits, two devices, as on two H200. */
 #include "../sim/sim_test.h"
 
 static struct kernels k;
@@ -148,7 +148,7 @@ static void page_locked_sources_are_read_late(void **state)
 	assert_int_equal(read_word(p), 9);
 }
 
-/* ---- two devices (facts, 7) ------------------------------------------- */
+/* ---- two devices (two H200) ------------------------------------------- */
 
 static void legacy_copies_between_devices(void **state)
 {

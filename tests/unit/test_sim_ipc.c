@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Memory of one process in another: legacy handles, VMM files (facts, 6). */
+/* Memory of one process in another: legacy handles, VMM files. */
 #include "../sim/sim_test.h"
 
 #include <sys/socket.h>
@@ -72,7 +72,7 @@ static int open_and_close(void)
 	MUST(value == 0x12345678);
 	MUST(cuMemsetD32(p, 99, 1) == CUDA_SUCCESS);
 	MUST(cuCtxSynchronize() == CUDA_SUCCESS);
-	/* one context for each device (semantics, 3.2) */
+	/* one context for each device (cuda.h, cuIpcOpenMemHandle) */
 	MUST(cuCtxCreate(&other, NULL, 0, 0) == CUDA_SUCCESS);
 	MUST(cuIpcOpenMemHandle(&again, h, 1) == CUDA_ERROR_ALREADY_MAPPED);
 	MUST(cuCtxDestroy(other) == CUDA_SUCCESS);

@@ -79,7 +79,7 @@ static void unmap_beside_work_is_fine(void **state)
 	OK(cuMemUnmap(p, 2 * MIB));
 }
 
-/* cuMemFree does not wait for a peer's kernel (facts, 2). */
+/* cuMemFree does not wait for a peer's kernel (two H200). */
 static void free_under_a_peers_work_is_reported(void **state)
 {
 	CUcontext ctx1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* cuMemAlloc memory: sizes, errors, and what it answers (facts, 2 and 6). */
+/* cuMemAlloc memory: sizes, errors, and what it answers, as on an H200. */
 #include "../sim/sim_test.h"
 
 #include <unistd.h>

@@ -127,7 +127,7 @@ static void nothing_works_without_a_context(void **state)
 	GIVES(cuMemAlloc(&p, 1), CUDA_ERROR_INVALID_CONTEXT);
 	GIVES(cuEventCreate(&e, 0), CUDA_ERROR_INVALID_CONTEXT);
 	OK(cuMemFree(0));
-	/* all VMM calls do (facts, 3) */
+	/* all VMM calls do (an H200) */
 	p = new_mapping(0, 2 * MIB);
 	OK(cuMemUnmap(p, 2 * MIB));
 	OK(cuMemAddressFree(p, 2 * MIB));

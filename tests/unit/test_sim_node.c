@@ -282,7 +282,7 @@ static void nodes_are_judged_like_copies(void **state)
 	expect_violation(SIM_V_STALE);
 }
 
-/* ---- two devices (facts, 7) ------------------------------------------- */
+/* ---- two devices (two H200) ------------------------------------------- */
 
 static void nodes_need_access_as_calls_do(void **state)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Order: streams, events, whole contexts (facts, 4; semantics, 1). */
+/* Order: streams, events, whole contexts, as on an H200. */
 #include "../sim/sim_test.h"
 
 #include <pthread.h>
@@ -153,7 +153,7 @@ static void *spin_own_stream(void *flag)
 	return (void *)(uintptr_t)spin(&k, CU_STREAM_PER_THREAD, flag);
 }
 
-/* One marker covers all (facts, 4): each alone must hold it up. */
+/* One marker covers all (an H200): each alone must hold it up. */
 static void marker_covers_every_stream(void **state)
 {
 	CUstream s[] = {

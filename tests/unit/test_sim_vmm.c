@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* The rules of virtual memory management (facts, 3), each broken once. */
+/* The rules of virtual memory management (an H200), each broken once. */
 #include "../sim/sim_test.h"
 
 #include <unistd.h>
@@ -140,7 +140,7 @@ static void map_wants_whole_handles(void **state)
 	map_breaks(p, 4 * MIB, 0, 12345, CUDA_ERROR_INVALID_VALUE);
 	OK(cuMemMap(p, 4 * MIB, 0, h, 0));
 	map_breaks(p + 2 * MIB, 4 * MIB, 0, h, CUDA_ERROR_INVALID_VALUE);
-	/* one handle at two places works (facts, 3) */
+	/* one handle at two places works (an H200) */
 	OK(cuMemMap(p + 8 * MIB, 4 * MIB, 0, h, 0));
 	OK(cuMemRelease(h));
 	OK(cuMemUnmap(p, 4 * MIB));
