@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_late context|peer: work of one context still reads a block that was freed
- * when another context comes, or gets access, and writes to a new one. The work
- * must read what was there.
+ * victim_late context|peer: work of one context still reads a block that was
+ * freed when another context comes, or gets access, and writes to a new one.
+ * The work must read what was there.
  */
 #include "victim_link.h"
 
