@@ -44,6 +44,8 @@ static inline CUresult take_back(struct vs_thread *t, CUdeviceptr p)
 	result = vs_pool_free(p);
 	if (t)
 		t->depth--;
+	if (vs_likely(result != VS_PASS))
+		vs_service_wake();
 	return result;
 }
 
@@ -72,10 +74,8 @@ VS_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr p)
 		return free_shut(p);
 	vs_thread_count(t, VS_API_cuMemFree_v2);
 	result = take_back(t, p);
-	if (vs_likely(result != VS_PASS)) {
-		vs_service_wake();
+	if (vs_likely(result != VS_PASS))
 		return result;
-	}
 	return free_passed(p);
 }
 
@@ -184,10 +184,7 @@ static CUresult free_passed(CUdeviceptr p)
 
 	if (vs_pool_is_inside(p) && vs_pool_find(p, &span) && span.base == p)
 		result = free_without_context(&span);
-	if (result == VS_PASS)
-		return vs_seen(vs_real.cuMemFree_v2(p));
-	vs_service_wake();
-	return result;
+	return result != VS_PASS ? result : vs_seen(vs_real.cuMemFree_v2(p));
 }
 
 /* The gate is shut, or frees are watched. */
@@ -204,10 +201,8 @@ static CUresult free_shut(CUdeviceptr p)
 			trace_free(p);
 		result = take_back(vs_thread_self(), p);
 	}
-	if (result != VS_PASS) {
-		vs_service_wake();
+	if (result != VS_PASS)
 		return result;
-	}
 	return vs_gate_is_open() ? free_passed(p)
 				 : vs_seen(vs_real.cuMemFree_v2(p));
 }
@@ -293,8 +288,6 @@ static CUresult free_async(CUdeviceptr p, CUstream stream,
 	/* only the default streams are those of the current context */
 	if (result == VS_PASS && stream > CU_STREAM_PER_THREAD)
 		result = free_without_context(&span);
-	if (result != VS_PASS)
-		vs_service_wake();
 	return result;
 }
 
