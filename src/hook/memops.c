@@ -30,11 +30,10 @@ struct loan {
 #define OWN (~0ULL)
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct loan *loans;     /* lock */
-static _Atomic bool has_loans; /* written under lock, once */
-static struct mark *marks;     /* lock */
-static _Atomic int n_marks;    /* written under lock */
-static unsigned purge_at = 64; /* lock */
+static _Atomic(struct loan *) loans; /* written under lock; the list: lock */
+static struct mark *marks;	     /* lock */
+static _Atomic int n_marks;	     /* written under lock */
+static unsigned purge_at = 64;	     /* lock */
 
 static bool is_stale(const struct mark *m)
 {
@@ -101,7 +100,7 @@ static unsigned long long id_of(CUcontext ctx)
 
 static struct loan *find_loan(CUcontext ctx)
 {
-	struct loan *l = loans;
+	struct loan *l = atomic_load(&loans);
 
 	while (l && l->ctx != ctx)
 		l = l->next;
@@ -120,13 +119,12 @@ static void lend(CUcontext ctx)
 		l = vs_meta_alloc(sizeof(*l));
 		if (l) {
 			l->ctx = ctx;
-			l->next = loans;
-			loans = l;
+			l->next = atomic_load(&loans);
+			atomic_store(&loans, l);
 		}
 	}
 	if (l)
 		l->id = id;
-	atomic_store_explicit(&has_loans, true, memory_order_relaxed);
 	pthread_mutex_unlock(&lock);
 }
 
@@ -158,7 +156,7 @@ static void end_loan(CUcontext ctx)
 
 static bool is_any_lent(void)
 {
-	return atomic_load_explicit(&has_loans, memory_order_relaxed);
+	return atomic_load_explicit(&loans, memory_order_relaxed) != NULL;
 }
 
 /* Every synchronous copy of the context, not only those of one allocation. */
@@ -237,26 +235,6 @@ static CUcontext next_context(CUcontext last)
 	return least;
 }
 
-/*
- * The program has set the flags of a context, all of them: it does not know
- * that one stands for an attribute of its memory.
- */
-static void flags_set(CUcontext changed)
-{
-	CUcontext ctx = NULL;
-
-	end_loan(changed);
-	while ((ctx = next_context(ctx)))
-		sync_context(ctx);
-}
-
-/* Some memory has the attribute, or had it. */
-static bool is_any_set(void)
-{
-	return atomic_load_explicit(&n_marks, memory_order_relaxed) > 0 ||
-	       is_any_lent();
-}
-
 static CUcontext current(void)
 {
 	CUcontext ctx = NULL;
@@ -265,24 +243,58 @@ static CUcontext current(void)
 	return ctx;
 }
 
+/* Whose flags a call is about: it names no device for the current context. */
+#define CURRENT CU_DEVICE_INVALID
+
+static CUcontext context_of(CUdevice device)
+{
+	return device == CURRENT ? current() : vs_vmm_primary(device);
+}
+
+/*
+ * The program has set the flags of a context, all of them: it does not know
+ * that one stands for an attribute of its memory.
+ */
+static CUresult flags_set(bool is_open, CUresult result, CUdevice device)
+{
+	CUcontext ctx = NULL;
+
+	if (result == CUDA_SUCCESS && is_open &&
+	    (atomic_load_explicit(&n_marks, memory_order_relaxed) > 0 ||
+	     is_any_lent())) {
+		end_loan(context_of(device));
+		while ((ctx = next_context(ctx)))
+			sync_context(ctx);
+	}
+	return vs_seen(result);
+}
+
+static CUresult flags_read(bool is_open, CUresult result, CUdevice device,
+			   unsigned int *flags)
+{
+	CUcontext ctx;
+
+	if (result == CUDA_SUCCESS && is_open && is_any_lent()) {
+		ctx = context_of(device);
+		if (ctx)
+			*flags = without_loan(ctx, *flags);
+	}
+	return vs_seen(result);
+}
+
 VS_EXPORT CUresult CUDAAPI cuCtxGetFlags(unsigned int *flags)
 {
 	bool is_open = vs_enter(VS_API_cuCtxGetFlags);
-	CUresult result = vs_seen(vs_real.cuCtxGetFlags(flags));
 
-	if (result == CUDA_SUCCESS && is_open && is_any_lent())
-		*flags = without_loan(current(), *flags);
-	return result;
+	return flags_read(is_open, vs_real.cuCtxGetFlags(flags), CURRENT,
+			  flags);
 }
 
 VS_EXPORT CUresult CUDAAPI cuCtxSetFlags(unsigned int flags)
 {
 	bool is_open = vs_enter(VS_API_cuCtxSetFlags);
-	CUresult result = vs_seen(vs_real.cuCtxSetFlags(flags));
 
-	if (result == CUDA_SUCCESS && is_open && is_any_set())
-		flags_set(current());
-	return result;
+	return flags_set(is_open, vs_real.cuCtxSetFlags(flags), CURRENT);
 }
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice device,
@@ -290,38 +302,28 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxGetState(CUdevice device,
 						      int *is_active)
 {
 	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxGetState);
-	CUresult result = vs_seen(
-		vs_real.cuDevicePrimaryCtxGetState(device, flags, is_active));
-	CUcontext primary;
+	CUresult result =
+		vs_real.cuDevicePrimaryCtxGetState(device, flags, is_active);
 
-	if (result == CUDA_SUCCESS && is_open && is_any_lent() && *is_active) {
-		primary = vs_vmm_primary(device);
-		if (primary)
-			*flags = without_loan(primary, *flags);
-	}
-	return result;
+	return flags_read(is_open, result, device, flags);
 }
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxSetFlags(CUdevice device,
 						      unsigned int flags)
 {
 	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxSetFlags);
-	CUresult result =
-		vs_seen(vs_real.cuDevicePrimaryCtxSetFlags(device, flags));
 
-	if (result == CUDA_SUCCESS && is_open && is_any_set())
-		flags_set(vs_vmm_primary(device));
-	return result;
+	return flags_set(is_open,
+			 vs_real.cuDevicePrimaryCtxSetFlags(device, flags),
+			 device);
 }
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxSetFlags_v2(CUdevice device,
 							 unsigned int flags)
 {
 	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxSetFlags_v2);
-	CUresult result =
-		vs_seen(vs_real.cuDevicePrimaryCtxSetFlags_v2(device, flags));
 
-	if (result == CUDA_SUCCESS && is_open && is_any_set())
-		flags_set(vs_vmm_primary(device));
-	return result;
+	return flags_set(is_open,
+			 vs_real.cuDevicePrimaryCtxSetFlags_v2(device, flags),
+			 device);
 }
