@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define VS_MS ((uint64_t)1000000) /* ns */
+
 static inline uint64_t vs_clock_ns_of(struct timespec t)
 {
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
@@ -41,7 +43,7 @@ static inline uint64_t vs_clock_stamp_ns(void)
 /* Of CLOCK_MONOTONIC, in ms. */
 static inline uint64_t vs_clock_ms(void)
 {
-	return vs_clock_ns(CLOCK_MONOTONIC) / 1000000;
+	return vs_clock_ns(CLOCK_MONOTONIC) / VS_MS;
 }
 
 #endif

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/cancel.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/thread.h"
@@ -22,10 +23,9 @@
 #include "hook/ipc_wire.h"
 #include "pool/share.h"
 
-#define MS ((uint64_t)1000000)
 #define MAX_CLIENTS 32
 /* A client asks again at once; one that is silent for so long was stopped. */
-#define CLIENT_PATIENCE (10000 * MS)
+#define CLIENT_PATIENCE (10000 * VS_MS)
 /* How often the thread looks when something is in its way. */
 #define SOON_MS 20
 /* How often it looks for clients that were silent for too long. */
@@ -363,7 +363,7 @@ static void at_exit(void)
 {
 	atomic_store(&is_stopping, true);
 	for (int i = 0; i < EXIT_WAIT_MS && atomic_load(&is_busy); i++)
-		vs_cancel_free_sleep(1000000);
+		vs_cancel_free_sleep(VS_MS);
 }
 
 static bool start_thread(void)

@@ -5,13 +5,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
 
-#define MS ((uint64_t)1000000)
 /* How long an exporter may say nothing; it answers within microseconds. */
-#define PATIENCE (2000 * MS)
+#define PATIENCE (2000 * VS_MS)
 
 struct fetch {
 	const struct vs_ipc_handle *h;

@@ -11,13 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "driver/vmm.h"
 
 /* "vmmshim" and the version of handle and messages together. */
 #define MAGIC UINT64_C(0x016d6968736d6d76)
 #define BACKLOG 128
-#define MS ((uint64_t)1000000)
 
 static uint64_t hash(const void *data, size_t size)
 {
@@ -103,7 +103,7 @@ int vs_ipc_listen(const unsigned char key[16])
 
 int vs_ipc_connect(const unsigned char key[16], uint64_t deadline)
 {
-	const struct timespec tick = {.tv_nsec = 1000000};
+	const struct timespec tick = {.tv_nsec = VS_MS};
 	struct sockaddr_un address;
 	socklen_t length = address_of(key, &address);
 	int fd = new_socket();
@@ -140,7 +140,7 @@ static bool wait_for(int socket, short what, uint64_t deadline)
 		errno = ETIMEDOUT;
 		return false;
 	}
-	return poll(&p, 1, (int)((deadline - now + MS - 1) / MS)) >= 0 ||
+	return poll(&p, 1, (int)((deadline - now + VS_MS - 1) / VS_MS)) >= 0 ||
 	       errno == EINTR;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/ladder.h"
 
+#include "base/clock.h"
 #include "pool/dead.h"
 #include "pool/grow.h"
 #include "pool/mark.h"
@@ -9,9 +10,8 @@
 #include "pool/range.h"
 #include "pool/tcache.h"
 
-#define MS ((uint64_t)1000000)
 /* How long a wait that only saves memory may take; Note [Patience]. */
-#define THRIFT_PATIENCE (100 * MS)
+#define THRIFT_PATIENCE (100 * VS_MS)
 /*
  * Note [Late]: a host may be 1,000 launches ahead of its GPU, and be it of a
  * millisecond each. A pool that gave up after 100 ms, and went on by new memory
@@ -37,11 +37,11 @@
 /* Waits of one request before it is moved for: what came back does not fit. */
 #define WAIT_ROUNDS 6
 /* How long a wait may take when the alternative is out of memory. */
-#define NEED_PATIENCE (30000 * MS)
+#define NEED_PATIENCE (30000 * VS_MS)
 /* Eight threads on 93 % of a device needed four waits, now and then. */
 enum { OVERTAKEN = 16 };
 /* How long other processes are asked; the last answer may take longer. */
-#define ASKING_LASTS (3000 * MS)
+#define ASKING_LASTS (3000 * VS_MS)
 
 static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
 		      uint64_t span, enum vs_grow_how how,

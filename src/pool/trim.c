@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 
 #include "base/cancel.h"
+#include "base/clock.h"
 #include "base/knob.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
@@ -150,7 +151,7 @@ static uint64_t wait_to_release(struct vs_pool *pool, uint64_t tag)
 	     ms < GIVE_WAY_MS && released == 0 &&
 	     !vs_fence_is_complete(f, tag) && !atomic_load(&is_ending);
 	     ms++) {
-		vs_cancel_free_sleep(1000000);
+		vs_cancel_free_sleep(VS_MS);
 		if (vs_fence_poll(f)) {
 			collect(pool);
 			released = release(pool, UINT64_MAX, UINT64_MAX);
@@ -314,7 +315,7 @@ void vs_pool_tick(void)
 	struct vs_pool *pool;
 
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
-		decay(pool, now, vs_knobs.decay_ms * 1000000);
+		decay(pool, now, vs_knobs.decay_ms * VS_MS);
 }
 
 void vs_pool_synchronizing(void)

@@ -106,7 +106,7 @@ void vs_dump_init(void)
  */
 static bool enter(void)
 {
-	const struct timespec tick = {.tv_nsec = 1000000};
+	const struct timespec tick = {.tv_nsec = VS_MS};
 	pid_t self = (pid_t)syscall(SYS_gettid);
 
 	for (int i = 0; i < BUSY_MS; i++) {

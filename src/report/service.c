@@ -11,6 +11,7 @@
 
 #include "base/board.h"
 #include "base/cancel.h"
+#include "base/clock.h"
 #include "base/knob.h"
 #include "base/log.h"
 #include "base/stat.h"
@@ -179,7 +180,7 @@ static void at_exit(void)
 	post(STOP);
 	vs_pool_ending(true);
 	for (int i = 0; i < EXIT_WAIT_MS && atomic_load(&is_busy); i++)
-		vs_cancel_free_sleep(1000000);
+		vs_cancel_free_sleep(VS_MS);
 	/* other exit handlers may yet need what is idle */
 	if (!atomic_load(&is_busy))
 		vs_pool_ending(false);

@@ -373,7 +373,7 @@ void vs_trace_forked(void)
  */
 static void __attribute__((destructor)) at_exit(void)
 {
-	const struct timespec tick = {.tv_nsec = 1000000};
+	const struct timespec tick = {.tv_nsec = VS_MS};
 
 	if (!vs_trace_is_on || owner != getpid())
 		return;
