@@ -215,7 +215,7 @@ static void find_ends(struct vs_pool *pool, struct vs_chunk *c)
 		return;
 	for (v = TAILQ_FIRST(&c->views); !v->is_on; v = TAILQ_NEXT(v, link))
 		;
-	end = v->at + c->size;
+	end = vs_view_end(v);
 	r = vs_heap_at(pool, v->at);
 	if (r->state == VS_RANGE_IDLE) {
 		c->head = r->base + r->span - v->at;

@@ -192,11 +192,12 @@ static void detach(struct vs_pool *pool, struct vs_chunk *c)
 /* Structs for ranges that cutting and putting all views off may take. */
 static unsigned cuts(const struct vs_chunk *c)
 {
+	enum { BOTH_ENDS = 2 };
 	const struct vs_view *v;
-	unsigned n = 4;
+	unsigned n = 0;
 
 	TAILQ_FOREACH (v, &c->views, link)
-		n += 6;
+		n += BOTH_ENDS + VS_CARVE_CUTS;
 	return n;
 }
 

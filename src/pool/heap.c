@@ -334,7 +334,8 @@ static struct vs_range *take_part(struct vs_pool *pool, struct vs_heap *h,
 				  struct vs_range *r, CUdeviceptr base,
 				  uint64_t span, enum vs_range_state state)
 {
-	if (!vs_heap_stock(pool, 2 + vs_views_cuts(pool, base, span)))
+	if (!vs_heap_stock(pool,
+			   VS_CARVE_CUTS + vs_views_cuts(pool, base, span)))
 		return NULL;
 	r = vs_heap_carve(pool, h, r, base, span);
 	r->state = state;
@@ -408,7 +409,7 @@ struct vs_range *vs_heap_claim(struct vs_pool *pool, struct vs_heap *h,
 			       struct vs_range *r, CUdeviceptr base,
 			       uint64_t span)
 {
-	if (!vs_heap_stock(pool, 2))
+	if (!vs_heap_stock(pool, VS_CARVE_CUTS))
 		return NULL;
 	r = vs_heap_carve(pool, h, r, base, span);
 	r->state = VS_RANGE_BUSY;

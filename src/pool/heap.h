@@ -121,7 +121,11 @@ void vs_heap_hollow(struct vs_pool *pool, struct vs_heap *h,
 		    struct vs_range *r);
 
 /* For pool/view; the ranges in their hands are in no tree by size. */
-/* Cuts [base, base + span) out of one range that is idle or a hole. */
+/*
+ * Cuts [base, base + span) out of one range that is idle or a hole. Takes
+ * VS_CARVE_CUTS from the stock at most: for what is left on either side.
+ */
+#define VS_CARVE_CUTS 2
 struct vs_range *vs_heap_carve(struct vs_pool *pool, struct vs_heap *h,
 			       struct vs_range *r, CUdeviceptr base,
 			       uint64_t span);

@@ -261,7 +261,8 @@ bool vs_view_off(struct vs_pool *pool, struct vs_view *v)
 	struct vs_heap *h = vs_heap_of(pool, v->at);
 	struct vs_range *r, *first = NULL;
 
-	if (!vs_heap_stock(pool, 4))
+	/* what is idle may go on at both ends, in other views */
+	if (!vs_heap_stock(pool, VS_CARVE_CUTS))
 		return false;
 	for (CUdeviceptr p = v->at; p < vs_view_end(v); p = r->base + r->span) {
 		r = vs_heap_at(pool, p);
