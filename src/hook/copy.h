@@ -125,12 +125,13 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 	__attribute__((cold));
 
 /*
- * The body of a copy's wrapper, for one that knows its `way`: what to do first
- * beside other contexts (with `order`), whether a refused call is worth another
- * try, what to do instead, and the driver's arguments.
+ * A copy, made by the driver's function of this row with the arguments that
+ * come last, and its answer. The rest is for a wrapper to say, and may use its
+ * `way`: what to do first beside other contexts (with `order`), whether a
+ * refused call is worth another try, and what to do instead.
  */
-#define VS_RETURN_COPIED(api, way_, begin_, open_, between_, ...)              \
-	do {                                                                   \
+#define VS_COPIED(api, way_, begin_, open_, between_, ...)                     \
+	__extension__({                                                        \
 		const struct vs_way way = way_;                                \
 		struct vs_order order = {.n = 0};                              \
 		CUresult result;                                               \
@@ -144,8 +145,8 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 		if (vs_refused(result))                                        \
 			result = between_;                                     \
 		vs_order_end(&order);                                          \
-		return vs_seen(result);                                        \
-	} while (0)
+		vs_seen(result);                                               \
+	})
 
 /*
  * Note [Sets between devices]

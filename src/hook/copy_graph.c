@@ -211,24 +211,24 @@ static bool open_batch_3d(CUDA_MEMCPY3D_BATCH_OP *copies, size_t n,
 	return is_opened;
 }
 
+/* How, and the driver's arguments; the rest is by the wrapper's names. */
+#define COPIED_BATCH(api, how, ...)                                            \
+	VS_COPIED(api, how, note_batch(dsts, srcs, count, stream),             \
+		  open_batch(dsts, srcs, sizes, count, way),                   \
+		  CUDA_ERROR_INVALID_VALUE, __VA_ARGS__)
+#define COPIED_BATCH_3D(api, how, ...)                                         \
+	VS_COPIED(api, how, note_batch_3d(copies, n, stream),                  \
+		  open_batch_3d(copies, n, way), CUDA_ERROR_INVALID_VALUE,     \
+		  __VA_ARGS__)
+
 VS_EXPORT CUresult CUDAAPI cuMemcpyBatchAsync(
 	CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
 	CUmemcpyAttributes *attributes, size_t *indices, size_t n_attributes,
 	size_t *failed, CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyBatchAsync);
-	note_batch(dsts, srcs, count, stream);
-	result = vs_real.cuMemcpyBatchAsync(dsts, srcs, sizes, count,
-					    attributes, indices, n_attributes,
-					    failed, stream);
-	if (vs_refused(result) &&
-	    open_batch(dsts, srcs, sizes, count, VS_ASYNC(stream)))
-		result = vs_real.cuMemcpyBatchAsync(
-			dsts, srcs, sizes, count, attributes, indices,
-			n_attributes, failed, stream);
-	return vs_seen(result);
+	return COPIED_BATCH(cuMemcpyBatchAsync, VS_ASYNC(stream), dsts, srcs,
+			    sizes, count, attributes, indices, n_attributes,
+			    failed, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyBatchAsync_ptsz(
@@ -236,19 +236,9 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyBatchAsync_ptsz(
 	CUmemcpyAttributes *attributes, size_t *indices, size_t n_attributes,
 	size_t *failed, CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyBatchAsync_ptsz);
-	note_batch(dsts, srcs, count, stream);
-	result = vs_real.cuMemcpyBatchAsync_ptsz(dsts, srcs, sizes, count,
-						 attributes, indices,
-						 n_attributes, failed, stream);
-	if (vs_refused(result) &&
-	    open_batch(dsts, srcs, sizes, count, VS_ASYNC_PT(stream)))
-		result = vs_real.cuMemcpyBatchAsync_ptsz(
-			dsts, srcs, sizes, count, attributes, indices,
-			n_attributes, failed, stream);
-	return vs_seen(result);
+	return COPIED_BATCH(cuMemcpyBatchAsync_ptsz, VS_ASYNC_PT(stream), dsts,
+			    srcs, sizes, count, attributes, indices,
+			    n_attributes, failed, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DBatchAsync(size_t n,
@@ -257,31 +247,16 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DBatchAsync(size_t n,
 						unsigned long long flags,
 						CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpy3DBatchAsync);
-	note_batch_3d(copies, n, stream);
-	result = vs_real.cuMemcpy3DBatchAsync(n, copies, failed, flags, stream);
-	if (vs_refused(result) && open_batch_3d(copies, n, VS_ASYNC(stream)))
-		result = vs_real.cuMemcpy3DBatchAsync(n, copies, failed, flags,
-						      stream);
-	return vs_seen(result);
+	return COPIED_BATCH_3D(cuMemcpy3DBatchAsync, VS_ASYNC(stream), n,
+			       copies, failed, flags, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DBatchAsync_ptsz(
 	size_t n, CUDA_MEMCPY3D_BATCH_OP *copies, size_t *failed,
 	unsigned long long flags, CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpy3DBatchAsync_ptsz);
-	note_batch_3d(copies, n, stream);
-	result = vs_real.cuMemcpy3DBatchAsync_ptsz(n, copies, failed, flags,
-						   stream);
-	if (vs_refused(result) && open_batch_3d(copies, n, VS_ASYNC_PT(stream)))
-		result = vs_real.cuMemcpy3DBatchAsync_ptsz(n, copies, failed,
-							   flags, stream);
-	return vs_seen(result);
+	return COPIED_BATCH_3D(cuMemcpy3DBatchAsync_ptsz, VS_ASYNC_PT(stream),
+			       n, copies, failed, flags, stream);
 }
 #endif
 
@@ -291,19 +266,9 @@ cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
 		      size_t count, CUmemcpyAttributes *attributes,
 		      size_t *indices, size_t n_attributes, CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyBatchAsync_v2);
-	note_batch(dsts, srcs, count, stream);
-	result = vs_real.cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count,
-					       attributes, indices,
-					       n_attributes, stream);
-	if (vs_refused(result) &&
-	    open_batch(dsts, srcs, sizes, count, VS_ASYNC(stream)))
-		result = vs_real.cuMemcpyBatchAsync_v2(dsts, srcs, sizes, count,
-						       attributes, indices,
-						       n_attributes, stream);
-	return vs_seen(result);
+	return COPIED_BATCH(cuMemcpyBatchAsync_v2, VS_ASYNC(stream), dsts, srcs,
+			    sizes, count, attributes, indices, n_attributes,
+			    stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyBatchAsync_v2_ptsz(
@@ -311,48 +276,24 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyBatchAsync_v2_ptsz(
 	CUmemcpyAttributes *attributes, size_t *indices, size_t n_attributes,
 	CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpyBatchAsync_v2_ptsz);
-	note_batch(dsts, srcs, count, stream);
-	result = vs_real.cuMemcpyBatchAsync_v2_ptsz(dsts, srcs, sizes, count,
-						    attributes, indices,
-						    n_attributes, stream);
-	if (vs_refused(result) &&
-	    open_batch(dsts, srcs, sizes, count, VS_ASYNC_PT(stream)))
-		result = vs_real.cuMemcpyBatchAsync_v2_ptsz(
-			dsts, srcs, sizes, count, attributes, indices,
-			n_attributes, stream);
-	return vs_seen(result);
+	return COPIED_BATCH(cuMemcpyBatchAsync_v2_ptsz, VS_ASYNC_PT(stream),
+			    dsts, srcs, sizes, count, attributes, indices,
+			    n_attributes, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI
 cuMemcpy3DBatchAsync_v2(size_t n, CUDA_MEMCPY3D_BATCH_OP *copies,
 			unsigned long long flags, CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpy3DBatchAsync_v2);
-	note_batch_3d(copies, n, stream);
-	result = vs_real.cuMemcpy3DBatchAsync_v2(n, copies, flags, stream);
-	if (vs_refused(result) && open_batch_3d(copies, n, VS_ASYNC(stream)))
-		result = vs_real.cuMemcpy3DBatchAsync_v2(n, copies, flags,
-							 stream);
-	return vs_seen(result);
+	return COPIED_BATCH_3D(cuMemcpy3DBatchAsync_v2, VS_ASYNC(stream), n,
+			       copies, flags, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI
 cuMemcpy3DBatchAsync_v2_ptsz(size_t n, CUDA_MEMCPY3D_BATCH_OP *copies,
 			     unsigned long long flags, CUstream stream)
 {
-	CUresult result;
-
-	vs_enter(VS_API_cuMemcpy3DBatchAsync_v2_ptsz);
-	note_batch_3d(copies, n, stream);
-	result = vs_real.cuMemcpy3DBatchAsync_v2_ptsz(n, copies, flags, stream);
-	if (vs_refused(result) && open_batch_3d(copies, n, VS_ASYNC_PT(stream)))
-		result = vs_real.cuMemcpy3DBatchAsync_v2_ptsz(n, copies, flags,
-							      stream);
-	return vs_seen(result);
+	return COPIED_BATCH_3D(cuMemcpy3DBatchAsync_v2_ptsz,
+			       VS_ASYNC_PT(stream), n, copies, flags, stream);
 }
 #endif

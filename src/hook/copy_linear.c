@@ -50,10 +50,10 @@ static void begin_row(struct vs_order *order, CUdeviceptr dst, CUdeviceptr src,
 }
 
 /* What is copied, how, and the driver's arguments. */
-#define RETURN_COPIED(api, dst, src, size, how, ...)                           \
-	VS_RETURN_COPIED(api, how, begin_row(&order, dst, src, size, way),     \
-			 open_row(dst, src, size, way),                        \
-			 between(dst, src, size, way), __VA_ARGS__)
+#define COPIED(api, dst, src, size, how, ...)                                  \
+	VS_COPIED(api, how, begin_row(&order, dst, src, size, way),            \
+		  open_row(dst, src, size, way), between(dst, src, size, way), \
+		  __VA_ARGS__)
 
 static CUdeviceptr address(const void *host)
 {
@@ -63,41 +63,41 @@ static CUdeviceptr address(const void *host)
 VS_EXPORT CUresult CUDAAPI cuMemcpy(CUdeviceptr dst, CUdeviceptr src,
 				    size_t size)
 {
-	RETURN_COPIED(cuMemcpy, dst, src, size, VS_PLAIN, dst, src, size);
+	return COPIED(cuMemcpy, dst, src, size, VS_PLAIN, dst, src, size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy_ptds(CUdeviceptr dst, CUdeviceptr src,
 					 size_t size)
 {
-	RETURN_COPIED(cuMemcpy_ptds, dst, src, size, VS_PLAIN_PT, dst, src,
+	return COPIED(cuMemcpy_ptds, dst, src, size, VS_PLAIN_PT, dst, src,
 		      size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyAsync(CUdeviceptr dst, CUdeviceptr src,
 					 size_t size, CUstream stream)
 {
-	RETURN_COPIED(cuMemcpyAsync, dst, src, size, VS_ASYNC(stream), dst, src,
+	return COPIED(cuMemcpyAsync, dst, src, size, VS_ASYNC(stream), dst, src,
 		      size, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyAsync_ptsz(CUdeviceptr dst, CUdeviceptr src,
 					      size_t size, CUstream stream)
 {
-	RETURN_COPIED(cuMemcpyAsync_ptsz, dst, src, size, VS_ASYNC_PT(stream),
+	return COPIED(cuMemcpyAsync_ptsz, dst, src, size, VS_ASYNC_PT(stream),
 		      dst, src, size, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src,
 					   size_t size)
 {
-	RETURN_COPIED(cuMemcpyDtoD_v2, dst, src, size, VS_PLAIN, dst, src,
+	return COPIED(cuMemcpyDtoD_v2, dst, src, size, VS_PLAIN, dst, src,
 		      size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyDtoD_v2_ptds(CUdeviceptr dst,
 						CUdeviceptr src, size_t size)
 {
-	RETURN_COPIED(cuMemcpyDtoD_v2_ptds, dst, src, size, VS_PLAIN_PT, dst,
+	return COPIED(cuMemcpyDtoD_v2_ptds, dst, src, size, VS_PLAIN_PT, dst,
 		      src, size);
 }
 
@@ -105,7 +105,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyDtoDAsync_v2(CUdeviceptr dst,
 						CUdeviceptr src, size_t size,
 						CUstream stream)
 {
-	RETURN_COPIED(cuMemcpyDtoDAsync_v2, dst, src, size, VS_ASYNC(stream),
+	return COPIED(cuMemcpyDtoDAsync_v2, dst, src, size, VS_ASYNC(stream),
 		      dst, src, size, stream);
 }
 
@@ -114,21 +114,21 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyDtoDAsync_v2_ptsz(CUdeviceptr dst,
 						     size_t size,
 						     CUstream stream)
 {
-	RETURN_COPIED(cuMemcpyDtoDAsync_v2_ptsz, dst, src, size,
+	return COPIED(cuMemcpyDtoDAsync_v2_ptsz, dst, src, size,
 		      VS_ASYNC_PT(stream), dst, src, size, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyHtoD_v2(CUdeviceptr dst, const void *src,
 					   size_t size)
 {
-	RETURN_COPIED(cuMemcpyHtoD_v2, dst, address(src), size, VS_PLAIN, dst,
+	return COPIED(cuMemcpyHtoD_v2, dst, address(src), size, VS_PLAIN, dst,
 		      src, size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyHtoD_v2_ptds(CUdeviceptr dst,
 						const void *src, size_t size)
 {
-	RETURN_COPIED(cuMemcpyHtoD_v2_ptds, dst, address(src), size,
+	return COPIED(cuMemcpyHtoD_v2_ptds, dst, address(src), size,
 		      VS_PLAIN_PT, dst, src, size);
 }
 
@@ -136,7 +136,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyHtoDAsync_v2(CUdeviceptr dst,
 						const void *src, size_t size,
 						CUstream stream)
 {
-	RETURN_COPIED(cuMemcpyHtoDAsync_v2, dst, address(src), size,
+	return COPIED(cuMemcpyHtoDAsync_v2, dst, address(src), size,
 		      VS_ASYNC(stream), dst, src, size, stream);
 }
 
@@ -145,28 +145,28 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyHtoDAsync_v2_ptsz(CUdeviceptr dst,
 						     size_t size,
 						     CUstream stream)
 {
-	RETURN_COPIED(cuMemcpyHtoDAsync_v2_ptsz, dst, address(src), size,
+	return COPIED(cuMemcpyHtoDAsync_v2_ptsz, dst, address(src), size,
 		      VS_ASYNC_PT(stream), dst, src, size, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyDtoH_v2(void *dst, CUdeviceptr src,
 					   size_t size)
 {
-	RETURN_COPIED(cuMemcpyDtoH_v2, address(dst), src, size, VS_PLAIN, dst,
+	return COPIED(cuMemcpyDtoH_v2, address(dst), src, size, VS_PLAIN, dst,
 		      src, size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyDtoH_v2_ptds(void *dst, CUdeviceptr src,
 						size_t size)
 {
-	RETURN_COPIED(cuMemcpyDtoH_v2_ptds, address(dst), src, size,
+	return COPIED(cuMemcpyDtoH_v2_ptds, address(dst), src, size,
 		      VS_PLAIN_PT, dst, src, size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyDtoHAsync_v2(void *dst, CUdeviceptr src,
 						size_t size, CUstream stream)
 {
-	RETURN_COPIED(cuMemcpyDtoHAsync_v2, address(dst), src, size,
+	return COPIED(cuMemcpyDtoHAsync_v2, address(dst), src, size,
 		      VS_ASYNC(stream), dst, src, size, stream);
 }
 
@@ -174,7 +174,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyDtoHAsync_v2_ptsz(void *dst, CUdeviceptr src,
 						     size_t size,
 						     CUstream stream)
 {
-	RETURN_COPIED(cuMemcpyDtoHAsync_v2_ptsz, address(dst), src, size,
+	return COPIED(cuMemcpyDtoHAsync_v2_ptsz, address(dst), src, size,
 		      VS_ASYNC_PT(stream), dst, src, size, stream);
 }
 

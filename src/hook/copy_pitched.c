@@ -84,65 +84,65 @@ static void begin_3d(struct vs_order *order, const CUDA_MEMCPY3D *c,
 }
 
 /* 2d or 3d, how, and the driver's arguments. */
-#define RETURN_COPIED(api, kind, how, ...)                                     \
-	VS_RETURN_COPIED(api, how, begin_##kind(&order, copy, way),            \
-			 open_##kind(copy, way), between_##kind(copy, way),    \
-			 __VA_ARGS__)
+#define COPIED(api, kind, how, ...)                                            \
+	VS_COPIED(api, how, begin_##kind(&order, copy, way),                   \
+		  open_##kind(copy, way), between_##kind(copy, way),           \
+		  __VA_ARGS__)
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy)
 {
-	RETURN_COPIED(cuMemcpy2D_v2, 2d, VS_PLAIN, copy);
+	return COPIED(cuMemcpy2D_v2, 2d, VS_PLAIN, copy);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy2D_v2_ptds(const CUDA_MEMCPY2D *copy)
 {
-	RETURN_COPIED(cuMemcpy2D_v2_ptds, 2d, VS_PLAIN_PT, copy);
+	return COPIED(cuMemcpy2D_v2_ptds, 2d, VS_PLAIN_PT, copy);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D *copy)
 {
-	RETURN_COPIED(cuMemcpy2DUnaligned_v2, 2d, VS_PLAIN, copy);
+	return COPIED(cuMemcpy2DUnaligned_v2, 2d, VS_PLAIN, copy);
 }
 
 VS_EXPORT CUresult CUDAAPI
 cuMemcpy2DUnaligned_v2_ptds(const CUDA_MEMCPY2D *copy)
 {
-	RETURN_COPIED(cuMemcpy2DUnaligned_v2_ptds, 2d, VS_PLAIN_PT, copy);
+	return COPIED(cuMemcpy2DUnaligned_v2_ptds, 2d, VS_PLAIN_PT, copy);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D *copy,
 					      CUstream stream)
 {
-	RETURN_COPIED(cuMemcpy2DAsync_v2, 2d, VS_ASYNC(stream), copy, stream);
+	return COPIED(cuMemcpy2DAsync_v2, 2d, VS_ASYNC(stream), copy, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy2DAsync_v2_ptsz(const CUDA_MEMCPY2D *copy,
 						   CUstream stream)
 {
-	RETURN_COPIED(cuMemcpy2DAsync_v2_ptsz, 2d, VS_ASYNC_PT(stream), copy,
+	return COPIED(cuMemcpy2DAsync_v2_ptsz, 2d, VS_ASYNC_PT(stream), copy,
 		      stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3D_v2(const CUDA_MEMCPY3D *copy)
 {
-	RETURN_COPIED(cuMemcpy3D_v2, 3d, VS_PLAIN, copy);
+	return COPIED(cuMemcpy3D_v2, 3d, VS_PLAIN, copy);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3D_v2_ptds(const CUDA_MEMCPY3D *copy)
 {
-	RETURN_COPIED(cuMemcpy3D_v2_ptds, 3d, VS_PLAIN_PT, copy);
+	return COPIED(cuMemcpy3D_v2_ptds, 3d, VS_PLAIN_PT, copy);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *copy,
 					      CUstream stream)
 {
-	RETURN_COPIED(cuMemcpy3DAsync_v2, 3d, VS_ASYNC(stream), copy, stream);
+	return COPIED(cuMemcpy3DAsync_v2, 3d, VS_ASYNC(stream), copy, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *copy,
 						   CUstream stream)
 {
-	RETURN_COPIED(cuMemcpy3DAsync_v2_ptsz, 3d, VS_ASYNC_PT(stream), copy,
+	return COPIED(cuMemcpy3DAsync_v2_ptsz, 3d, VS_ASYNC_PT(stream), copy,
 		      stream);
 }
 
