@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT */
+#include "hook/green.h"
+
+#include <pthread.h>
+
+#include "base/meta.h"
+#include "driver/vmm.h"
+#include "hook/hook.h"
+#include "hook/primary.h"
+#include "pool/pool.h"
+
+struct green {
+	struct green *next;
+	CUgreenCtx handle;
+	CUdevice device;
+	CUcontext primary, converted; /* converted: NULL if unknown */
+};
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct green *greens; /* lock */
+
+bool vs_green_is(CUcontext ctx)
+{
+	bool is_found = false;
+
+	pthread_mutex_lock(&lock);
+	for (struct green *g = greens; g && !is_found; g = g->next)
+		is_found = g->converted == ctx;
+	pthread_mutex_unlock(&lock);
+	return is_found;
+}
+
+void vs_green_ending(CUcontext ctx, CUdevice device)
+{
+	pthread_mutex_lock(&lock);
+	for (struct green *g = greens; g; g = g->next) {
+		if (ctx ? g->primary == ctx : g->device == device)
+			g->converted = NULL;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+/* The program has, or can get, `ctx` for the green context. */
+static void converted(CUgreenCtx handle, CUcontext ctx)
+{
+	CUcontext primary = NULL;
+	struct green *g;
+
+	pthread_mutex_lock(&lock);
+	for (g = greens; g && g->handle != handle; g = g->next)
+		;
+	if (g) {
+		g->converted = ctx;
+		primary = g->primary;
+	}
+	pthread_mutex_unlock(&lock);
+	if (primary)
+		vs_pool_green_born(ctx, primary);
+}
+
+/* Without host memory it is not noted: false. */
+static bool note(CUgreenCtx handle, CUdevice device, CUcontext primary)
+{
+	struct green *g = vs_meta_alloc(sizeof(*g));
+
+	if (!g)
+		return false;
+	g->handle = handle;
+	g->device = device;
+	g->primary = primary;
+	pthread_mutex_lock(&lock);
+	g->next = greens;
+	greens = g;
+	pthread_mutex_unlock(&lock);
+	return true;
+}
+
+/*
+ * Converted at once: the program need not ask for the converted context, since
+ * cuStreamGetCtx gives it, too.
+ */
+static void created(struct vs_turn *turn, CUgreenCtx handle, CUdevice device)
+{
+	CUcontext primary = vs_vmm_primary(device), ctx;
+
+	if (!primary || !note(handle, device, primary)) {
+		vs_turn_retained(turn, NULL);
+		return;
+	}
+	vs_turn_retained(turn, primary);
+	if (vs_real.cuCtxFromGreenCtx(&ctx, handle) == CUDA_SUCCESS)
+		converted(handle, ctx);
+}
+
+VS_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *out,
+					    CUdevResourceDesc resources,
+					    CUdevice device, unsigned int flags)
+{
+	bool is_open = vs_enter(VS_API_cuGreenCtxCreate);
+	struct vs_turn turn;
+	CUresult result;
+
+	vs_turn_retain(&turn, is_open, device);
+	result = vs_real.cuGreenCtxCreate(out, resources, device, flags);
+	VS_AGAIN(result,
+		 vs_real.cuGreenCtxCreate(out, resources, device, flags));
+	if (result == CUDA_SUCCESS && turn.lock)
+		created(&turn, *out, device);
+	vs_turn_end(&turn);
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx handle)
+{
+	bool is_open = vs_enter(VS_API_cuCtxFromGreenCtx);
+	CUresult result = vs_seen(vs_real.cuCtxFromGreenCtx(out, handle));
+
+	if (result == CUDA_SUCCESS && is_open)
+		converted(handle, *out);
+	return result;
+}
+
+static struct green *take(CUgreenCtx handle)
+{
+	struct green **link, *g;
+
+	pthread_mutex_lock(&lock);
+	for (link = &greens; (g = *link); link = &g->next) {
+		if (g->handle == handle) {
+			*link = g->next;
+			break;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return g;
+}
+
+VS_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx handle)
+{
+	bool is_open = vs_enter(VS_API_cuGreenCtxDestroy);
+	struct green *g = is_open ? take(handle) : NULL;
+	struct vs_turn turn;
+	CUresult result;
+
+	if (!g)
+		return vs_seen(vs_real.cuGreenCtxDestroy(handle));
+	vs_pool_green_dying(g->converted, g->device);
+	vs_turn_release(&turn, true, g->device);
+	result = vs_seen(vs_real.cuGreenCtxDestroy(handle));
+	vs_turn_released(&turn, result);
+	vs_turn_end(&turn);
+	vs_meta_free(g, sizeof(*g));
+	return result;
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT */
+#include "hook/primary.h"
+
+#include "driver/vmm.h"
+#include "hook/context.h"
+#include "hook/hook.h"
+#include "pool/pool.h"
+
+static struct primary {
+	CUcontext ctx;	    /* NULL: none was seen, or another has it */
+	unsigned n_retains; /* seen */
+	bool is_shared;	    /* others hold it, unseen */
+} primaries[VS_MAX_DEVICES];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the above */
+
+/* A callback that the driver makes into the program may retain, too. */
+#ifdef PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP
+#define TURN PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP
+#else
+#define TURN PTHREAD_MUTEX_INITIALIZER
+#endif
+
+static pthread_mutex_t turns[VS_MAX_DEVICES] = {[0 ... VS_MAX_DEVICES - 1] =
+							TURN};
+
+static bool is_active(CUdevice device)
+{
+	unsigned int flags;
+	int is_active = 0;
+
+	return vs_real.cuDevicePrimaryCtxGetState(device, &flags, &is_active) ==
+		       CUDA_SUCCESS &&
+	       is_active;
+}
+
+CUcontext vs_primary_of(CUdevice device)
+{
+	CUcontext ctx;
+
+	pthread_mutex_lock(&lock);
+	ctx = primaries[device].ctx;
+	pthread_mutex_unlock(&lock);
+	return ctx;
+}
+
+bool vs_primary_is(CUcontext ctx)
+{
+	bool is_found = false;
+
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < VS_MAX_DEVICES && !is_found; i++)
+		is_found = primaries[i].ctx == ctx;
+	pthread_mutex_unlock(&lock);
+	return is_found;
+}
+
+void vs_primary_replaced(CUcontext ctx)
+{
+	pthread_mutex_lock(&lock);
+	for (int i = 0; i < VS_MAX_DEVICES; i++) {
+		if (primaries[i].ctx == ctx)
+			primaries[i].ctx = NULL;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+/* Whether it counts. */
+static bool begin(struct vs_turn *turn, bool is_open, CUdevice device)
+{
+	*turn = (struct vs_turn){.device = device};
+	if (!is_open || device < 0 || device >= VS_MAX_DEVICES)
+		return false;
+	turn->lock = &turns[device];
+	pthread_mutex_lock(turn->lock);
+	return true;
+}
+
+void vs_turn_end(struct vs_turn *turn)
+{
+	if (turn->lock)
+		pthread_mutex_unlock(turn->lock);
+}
+
+void vs_turn_retain(struct vs_turn *turn, bool is_open, CUdevice device)
+{
+	if (begin(turn, is_open, device))
+		turn->was_active = is_active(device);
+}
+
+void vs_turn_retained(struct vs_turn *turn, CUcontext ctx)
+{
+	struct primary *p;
+
+	if (!turn->lock)
+		return;
+	p = &primaries[turn->device];
+	pthread_mutex_lock(&lock);
+	if (!ctx || (p->n_retains == 0 && turn->was_active))
+		p->is_shared = true;
+	if (ctx) {
+		p->ctx = ctx;
+		p->n_retains++;
+	}
+	pthread_mutex_unlock(&lock);
+	if (ctx)
+		vs_context_born(ctx, turn->device);
+}
+
+/* The pool is told if this is the last for certain. */
+void vs_turn_release(struct vs_turn *turn, bool is_open, CUdevice device)
+{
+	struct primary *p;
+
+	if (!begin(turn, is_open, device))
+		return;
+	p = &primaries[device];
+	pthread_mutex_lock(&lock);
+	turn->is_told = p->n_retains == 1 && !p->is_shared;
+	pthread_mutex_unlock(&lock);
+	if (turn->is_told)
+		turn->ending = vs_context_dying(NULL, device);
+}
+
+static void count_release(const struct vs_turn *turn)
+{
+	struct primary *p = &primaries[turn->device];
+	bool is_gone = !is_active(turn->device);
+	CUcontext ctx;
+
+	pthread_mutex_lock(&lock);
+	ctx = p->ctx;
+	if (p->n_retains > 0)
+		p->n_retains--;
+	if (is_gone) {
+		p->ctx = NULL;
+		p->n_retains = 0;
+		p->is_shared = false;
+	}
+	pthread_mutex_unlock(&lock);
+	if (is_gone && !turn->is_told && ctx)
+		vs_pool_ctx_gone(vs_context_dying(ctx, turn->device));
+}
+
+void vs_turn_released(struct vs_turn *turn, CUresult result)
+{
+	vs_pool_ctx_gone(turn->ending);
+	if (turn->lock && result == CUDA_SUCCESS)
+		count_release(turn);
+}
+
+VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *out,
+						    CUdevice device)
+{
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxRetain);
+	struct vs_turn turn;
+	CUresult result;
+
+	vs_turn_retain(&turn, is_open, device);
+	result = vs_real.cuDevicePrimaryCtxRetain(out, device);
+	VS_AGAIN(result, vs_real.cuDevicePrimaryCtxRetain(out, device));
+	if (result == CUDA_SUCCESS)
+		vs_turn_retained(&turn, *out);
+	vs_turn_end(&turn);
+	return vs_seen(result);
+}
+
+/* The driver's function, of either version. */
+typedef CUresult(CUDAAPI *primary_fn)(CUdevice device);
+
+static CUresult release_primary(bool is_open, primary_fn real, CUdevice device)
+{
+	struct vs_turn turn;
+	CUresult result;
+
+	vs_turn_release(&turn, is_open, device);
+	result = vs_seen(real(device));
+	vs_turn_released(&turn, result);
+	vs_turn_end(&turn);
+	return result;
+}
+
+static CUresult reset_primary(bool is_open, primary_fn real, CUdevice device)
+{
+	struct vs_ctx *ending = NULL;
+	struct vs_turn turn;
+	CUresult result;
+
+	if (begin(&turn, is_open, device))
+		ending = vs_context_dying(NULL, device);
+	result = vs_seen(real(device));
+	vs_pool_ctx_gone(ending);
+	vs_turn_end(&turn);
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device)
+{
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxRelease);
+
+	return release_primary(is_open, vs_real.cuDevicePrimaryCtxRelease,
+			       device);
+}
+
+VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device)
+{
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxRelease_v2);
+
+	return release_primary(is_open, vs_real.cuDevicePrimaryCtxRelease_v2,
+			       device);
+}
+
+VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice device)
+{
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxReset);
+
+	return reset_primary(is_open, vs_real.cuDevicePrimaryCtxReset, device);
+}
+
+VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device)
+{
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxReset_v2);
+
+	return reset_primary(is_open, vs_real.cuDevicePrimaryCtxReset_v2,
+			     device);
+}

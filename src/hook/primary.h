@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * primary: who holds the primary context of a device, and its last release.
+ *
+ * Note [The last release of a primary context]: the driver counts retains and
+ * destroys the context with the last release, but tells its count to nobody.
+ * So the program's own retains and releases are counted here. When the last
+ * one is about to go, the pool is told before. The count is not trusted for a
+ * device whose context was active before the program was first seen to retain
+ * it: then the driver is asked after each release whether the context is gone.
+ */
+#ifndef VS_HOOK_PRIMARY_H
+#define VS_HOOK_PRIMARY_H
+
+#include <cuda.h>
+#include <pthread.h>
+#include <stdbool.h>
+
+struct vs_ctx;
+
+/*
+ * A turn: one retain or release of a device's primary context, the driver's
+ * call and its count, so that no thread retains, and allocates under, what
+ * another is about to release as the last. On the stack of who takes it. Its
+ * lock comes before all others, and is held over a wait for the GPU, as a
+ * retain waits for the driver's end of a context, too.
+ */
+struct vs_turn {
+	pthread_mutex_t *lock; /* NULL: nothing is counted */
+	CUdevice device;
+	bool was_active;       /* before a retain */
+	bool is_told;	       /* the pool, of the last release */
+	struct vs_ctx *ending; /* its answer */
+};
+
+/*
+ * Before the driver's call, which is to retain or to release. A turn that is
+ * not `is_open`, or of no device that the shim has a place for, does nothing.
+ */
+void vs_turn_retain(struct vs_turn *turn, bool is_open, CUdevice device);
+void vs_turn_release(struct vs_turn *turn, bool is_open, CUdevice device);
+/* The driver has retained `ctx` (NULL: the context is not known). */
+void vs_turn_retained(struct vs_turn *turn, CUcontext ctx);
+/* The driver has answered the release. */
+void vs_turn_released(struct vs_turn *turn, CUresult result);
+/* Ends either. */
+void vs_turn_end(struct vs_turn *turn);
+
+/* The primary context that was seen of a device; NULL: none. */
+CUcontext vs_primary_of(CUdevice device);
+/* The context is one. */
+bool vs_primary_is(CUcontext ctx);
+/* The handle is another context's from now on. */
+void vs_primary_replaced(CUcontext ctx);
+
+#endif
