@@ -3,13 +3,13 @@
 
 #include <pthread.h>
 #include <string.h>
-#include <sys/resource.h>
 
 #include "base/knob.h"
 #include "base/log.h"
 #include "base/meta.h"
 #include "base/thread.h"
 #include "driver/real.h"
+#include "pool/arena.h"
 #include "pool/capture.h"
 #include "pool/fill.h"
 #include "pool/grow.h"
@@ -112,87 +112,6 @@ struct vs_pool *vs_pool_of(CUdevice device)
 	return NULL;
 }
 
-/*
- * The program may not map what it likes, so it may need what is left: address
- * space (the arena is reserved there) or data (the arena's tables are).
- */
-static bool is_limited(void)
-{
-	struct rlimit space, data;
-
-	return (getrlimit(RLIMIT_AS, &space) == 0 &&
-		space.rlim_cur != RLIM_INFINITY) ||
-	       (getrlimit(RLIMIT_DATA, &data) == 0 &&
-		data.rlim_cur != RLIM_INFINITY);
-}
-
-#define ALL_ARENAS ((uint64_t)64 << 40)
-
-/* Whether so much more could be reserved. */
-static bool has_room(uint64_t size)
-{
-	CUdeviceptr base;
-
-	return vs_vmm_reserve(size, 0, &base) == CUDA_SUCCESS &&
-	       vs_vmm_unreserve(base, size) == CUDA_SUCCESS;
-}
-
-/*
- * Takes the largest arena there is, 8 TiB at most and 64 times the memory, and
- * those of all devices half of a process's 128 TiB. In a process with limits:
- * some times the memory, and a quarter of what is left.
- */
-static bool reserve_arena(struct vs_pool *pool)
-{
-	bool is_modest = is_limited();
-	uint64_t size = (uint64_t)8 << 40;
-	int n_devices = 1;
-
-	vs_real.cuDeviceGetCount(&n_devices);
-	while (size * (uint64_t)n_devices > ALL_ARENAS &&
-	       size / 2 >= pool->dev.total * 4)
-		size /= 2;
-	while (is_modest && size / 2 >= pool->dev.total * 4)
-		size /= 2;
-	while (size >= pool->dev.total * 2 && size >= ((uint64_t)1 << 30)) {
-		if ((!is_modest || has_room(4 * size)) &&
-		    vs_vmm_reserve(size, 0, &pool->base) == CUDA_SUCCESS) {
-			pool->end = pool->base + size;
-			return true;
-		}
-		size /= 2;
-	}
-	return false;
-}
-
-/*
- * Slabs 1/16, middle ranges 3/16, the rest for large ones; with knob GUARD half
- * of it is not the heap's.
- */
-static bool lay_out(struct vs_pool *pool)
-{
-	uint64_t sixteenth = (pool->end - pool->base) / 16;
-	CUdeviceptr slabs_end = pool->base + sixteenth;
-	CUdeviceptr middle_end = slabs_end + 3 * sixteenth;
-	CUdeviceptr large_end = pool->end;
-
-	if (vs_knobs.guard) {
-		large_end -= 8 * sixteenth / VS_GRANULE * VS_GRANULE;
-		vs_guard_init(pool, large_end);
-	}
-
-	pool->slabs_end = slabs_end;
-	pool->slab_at = vs_meta_table(sixteenth / VS_SLAB_PAGE *
-				      sizeof(*pool->slab_at));
-	return pool->slab_at && vs_chunks_init(pool) && vs_owner_init(pool) &&
-	       vs_heap_init(pool, &pool->heap[VS_HEAP_SLABS], pool->base,
-			    slabs_end) &&
-	       vs_heap_init(pool, &pool->heap[VS_HEAP_MIDDLE], slabs_end,
-			    middle_end) &&
-	       vs_heap_init(pool, &pool->heap[VS_HEAP_LARGE], middle_end,
-			    large_end);
-}
-
 static void read_knobs(struct vs_pool *pool)
 {
 	uint64_t total = pool->dev.total;
@@ -233,7 +152,7 @@ static struct vs_pool *make_pool(CUdevice device)
 	if (!vs_vmm_probe(device, &pool->dev) ||
 	    pool->dev.granularity > VS_GRANULE)
 		return without(pool, device, "no virtual memory management");
-	if (!reserve_arena(pool))
+	if (!vs_arena_reserve(pool))
 		return without(pool, device, "no address space");
 	pthread_mutex_init(&pool->grow, NULL);
 	pool->lock = (pthread_mutex_t)VS_SPINNING_MUTEX;
@@ -253,7 +172,7 @@ static struct vs_pool *make_pool(CUdevice device)
 	atomic_store(&pool->fence.is_curt, pool->is_sync);
 	pool->now = pool->need_since = vs_vmm_clock();
 	pool->index = n;
-	if (!lay_out(pool)) {
+	if (!vs_arena_lay_out(pool)) {
 		vs_vmm_unreserve(pool->base, pool->end - pool->base);
 		return without(pool, device, "no host memory");
 	}

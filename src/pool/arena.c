@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/arena.h"
+
+#include <sys/resource.h>
+
+#include "base/knob.h"
+#include "base/meta.h"
+#include "driver/real.h"
+#include "pool/owner.h"
+#include "pool/slab.h"
+
+/*
+ * The program may not map what it likes, so it may need what is left: address
+ * space (the arena is reserved there) or data (the arena's tables are).
+ */
+static bool is_limited(void)
+{
+	struct rlimit space, data;
+
+	return (getrlimit(RLIMIT_AS, &space) == 0 &&
+		space.rlim_cur != RLIM_INFINITY) ||
+	       (getrlimit(RLIMIT_DATA, &data) == 0 &&
+		data.rlim_cur != RLIM_INFINITY);
+}
+
+#define ALL_ARENAS ((uint64_t)64 << 40)
+
+/* Whether so much more could be reserved. */
+static bool has_room(uint64_t size)
+{
+	CUdeviceptr base;
+
+	return vs_vmm_reserve(size, 0, &base) == CUDA_SUCCESS &&
+	       vs_vmm_unreserve(base, size) == CUDA_SUCCESS;
+}
+
+bool vs_arena_reserve(struct vs_pool *pool)
+{
+	bool is_modest = is_limited();
+	uint64_t size = (uint64_t)8 << 40;
+	int n_devices = 1;
+
+	vs_real.cuDeviceGetCount(&n_devices);
+	while (size * (uint64_t)n_devices > ALL_ARENAS &&
+	       size / 2 >= pool->dev.total * 4)
+		size /= 2;
+	while (is_modest && size / 2 >= pool->dev.total * 4)
+		size /= 2;
+	while (size >= pool->dev.total * 2 && size >= ((uint64_t)1 << 30)) {
+		if ((!is_modest || has_room(4 * size)) &&
+		    vs_vmm_reserve(size, 0, &pool->base) == CUDA_SUCCESS) {
+			pool->end = pool->base + size;
+			return true;
+		}
+		size /= 2;
+	}
+	return false;
+}
+
+bool vs_arena_lay_out(struct vs_pool *pool)
+{
+	uint64_t sixteenth = (pool->end - pool->base) / 16;
+	CUdeviceptr slabs_end = pool->base + sixteenth;
+	CUdeviceptr middle_end = slabs_end + 3 * sixteenth;
+	CUdeviceptr large_end = pool->end;
+
+	if (vs_knobs.guard) {
+		large_end -= 8 * sixteenth / VS_GRANULE * VS_GRANULE;
+		vs_guard_init(pool, large_end);
+	}
+
+	pool->slabs_end = slabs_end;
+	pool->slab_at = vs_meta_table(sixteenth / VS_SLAB_PAGE *
+				      sizeof(*pool->slab_at));
+	return pool->slab_at && vs_chunks_init(pool) && vs_owner_init(pool) &&
+	       vs_heap_init(pool, &pool->heap[VS_HEAP_SLABS], pool->base,
+			    slabs_end) &&
+	       vs_heap_init(pool, &pool->heap[VS_HEAP_MIDDLE], slabs_end,
+			    middle_end) &&
+	       vs_heap_init(pool, &pool->heap[VS_HEAP_LARGE], middle_end,
+			    large_end);
+}
