@@ -252,14 +252,19 @@ CUresult vs_vmm_allow(CUdeviceptr at, size_t size, CUdevice owner,
 		       "cuMemSetAccess");
 }
 
-CUresult vs_vmm_push(CUcontext ctx, bool *is_pushed_out)
+CUcontext vs_vmm_current(void)
 {
 	CUcontext current = NULL;
-	CUresult r = CUDA_SUCCESS;
-	bool is_pushed;
 
-	vs_real.cuCtxGetCurrent(&current);
-	is_pushed = current != ctx;
+	return vs_real.cuCtxGetCurrent(&current) == CUDA_SUCCESS ? current
+								 : NULL;
+}
+
+CUresult vs_vmm_push(CUcontext ctx, bool *is_pushed_out)
+{
+	bool is_pushed = vs_vmm_current() != ctx;
+	CUresult r = CUDA_SUCCESS;
+
 	if (is_pushed)
 		r = vs_real.cuCtxPushCurrent_v2(ctx);
 	if (r == CUDA_SUCCESS)
@@ -273,6 +278,19 @@ void vs_vmm_pop(bool is_pushed)
 
 	if (is_pushed)
 		vs_real.cuCtxPopCurrent_v2(&popped);
+}
+
+CUdevice vs_vmm_device_of(CUcontext ctx)
+{
+	CUdevice device;
+	bool is_pushed;
+	CUresult r;
+
+	if (vs_vmm_push(ctx, &is_pushed) != CUDA_SUCCESS)
+		return CU_DEVICE_INVALID;
+	r = vs_real.cuCtxGetDevice(&device);
+	vs_vmm_pop(is_pushed);
+	return r == CUDA_SUCCESS ? device : CU_DEVICE_INVALID;
 }
 
 CUresult vs_vmm_unused(CUcontext ctx, uint64_t *bytes_out)
@@ -290,19 +308,28 @@ CUresult vs_vmm_unused(CUcontext ctx, uint64_t *bytes_out)
 	return r;
 }
 
-CUresult vs_vmm_event_create(CUcontext ctx, CUevent *event_out)
+/* Of the current context. */
+static CUresult create_event(CUevent *event_out)
 {
 	CUevent event;
+	CUresult r = vs_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+
+	if (r != CUDA_SUCCESS)
+		return checked(r, "cuEventCreate");
+	*event_out = event;
+	return CUDA_SUCCESS;
+}
+
+CUresult vs_vmm_event_create(CUcontext ctx, CUevent *event_out)
+{
 	bool is_pushed;
 	CUresult r = vs_vmm_push(ctx, &is_pushed);
 
 	if (r != CUDA_SUCCESS)
 		return checked(r, "cuCtxPushCurrent");
-	r = vs_real.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+	r = create_event(event_out);
 	vs_vmm_pop(is_pushed);
-	if (r == CUDA_SUCCESS)
-		*event_out = event;
-	return checked(r, "cuEventCreate");
+	return r;
 }
 
 void vs_vmm_event_destroy(CUevent event)
@@ -367,21 +394,21 @@ CUresult vs_vmm_event_wait(CUevent event)
 
 CUresult vs_vmm_event_mark(CUcontext ctx, CUevent *event_out)
 {
+	CUevent event = NULL;
 	bool is_pushed;
-	CUevent event;
-	CUresult r = vs_vmm_event_create(ctx, &event);
+	CUresult r = vs_vmm_push(ctx, &is_pushed);
 
 	if (r != CUDA_SUCCESS)
-		return r;
-	r = vs_vmm_push(ctx, &is_pushed);
+		return checked(r, "cuCtxPushCurrent");
+	r = create_event(&event);
 	if (r == CUDA_SUCCESS) {
 		r = vs_real.cuEventRecord(event, CU_STREAM_LEGACY);
-		vs_vmm_pop(is_pushed);
+		if (r == CUDA_SUCCESS)
+			*event_out = event;
+		else
+			vs_vmm_event_destroy(event);
 	}
-	if (r == CUDA_SUCCESS)
-		*event_out = event;
-	else
-		vs_vmm_event_destroy(event);
+	vs_vmm_pop(is_pushed);
 	return r;
 }
 

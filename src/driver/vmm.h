@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VS_MAX_DEVICES 64
+#define VS_MAX_DEVICES 64 /* as many as a set of 64 bits has */
 
 /* How memory of one device is made; constant after vs_vmm_probe. */
 struct vs_vmm_device {
@@ -71,6 +71,16 @@ CUresult vs_vmm_unused(CUcontext ctx, uint64_t *bytes_out);
 
 /* The primary context of a device, not retained; NULL if there is none. */
 CUcontext vs_vmm_primary(CUdevice device);
+/* The thread's current one; NULL: none, or the driver has an error to say. */
+CUcontext vs_vmm_current(void);
+/* The device of a context; CU_DEVICE_INVALID if the driver does not say. */
+CUdevice vs_vmm_device_of(CUcontext ctx);
+
+/* A stream that somebody made: not one of the names of the default ones. */
+static inline bool vs_vmm_is_created(CUstream stream)
+{
+	return (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD;
+}
 
 /* Events of `ctx`, without timing. */
 CUresult vs_vmm_event_create(CUcontext ctx, CUevent *event_out);

@@ -7,6 +7,7 @@
 
 #include <limits.h>
 
+#include "driver/vmm.h"
 #include "hook/capture.h"
 #include "hook/hook.h"
 #include "hook/symbols.h"
@@ -165,14 +166,14 @@ static CUresult alloc_after(CUresult result, CUdeviceptr *out, size_t size)
 /* The driver frees also where no context is current; the pool wants one. */
 static CUresult free_without_context(const struct vs_span *span)
 {
-	CUcontext current = NULL;
 	CUresult result;
+	bool is_pushed;
 
-	if (vs_real.cuCtxGetCurrent(&current) != CUDA_SUCCESS || current ||
-	    vs_real.cuCtxPushCurrent_v2(span->ctx) != CUDA_SUCCESS)
+	if (vs_vmm_current() ||
+	    vs_vmm_push(span->ctx, &is_pushed) != CUDA_SUCCESS)
 		return VS_PASS;
 	result = take_back(vs_thread_self(), span->base);
-	vs_real.cuCtxPopCurrent_v2(&current);
+	vs_vmm_pop(is_pushed);
 	return result;
 }
 
@@ -286,7 +287,7 @@ static CUresult free_async(CUdeviceptr p, CUstream stream,
 		vs_trace_free(span.id);
 	result = take_back(vs_thread_self(), p);
 	/* only the default streams are those of the current context */
-	if (result == VS_PASS && stream > CU_STREAM_PER_THREAD)
+	if (result == VS_PASS && vs_vmm_is_created(stream))
 		result = free_without_context(&span);
 	return result;
 }

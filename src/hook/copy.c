@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "driver/vmm.h"
 #include "hook/ipc.h"
 #include "hook/peer.h"
 
-#define MAX_DEVICES 64 /* of a set in 64 bits */
 /* A row may not be longer than 2^31 - 1 bytes (CU_DEVICE_ATTRIBUTE_MAX_PITCH)
  */
 #define MAX_ROW ((size_t)1 << 30)
@@ -18,11 +18,12 @@ _Atomic bool vs_copy_has_peers;
 static _Atomic bool has_opened;
 
 /* By device: the devices whose memory it was found not to reach. */
-static _Atomic uint64_t unreachable[MAX_DEVICES];
+static _Atomic uint64_t unreachable[VS_MAX_DEVICES];
 
 static uint64_t bit(CUdevice device)
 {
-	return device >= 0 && device < MAX_DEVICES ? (uint64_t)1 << device : 0;
+	return device >= 0 && device < VS_MAX_DEVICES ? (uint64_t)1 << device
+						      : 0;
 }
 
 static uint64_t current_device(void)
@@ -40,26 +41,19 @@ static uint64_t device_of(CUcontext ctx)
 
 	if (!ctx)
 		return current_device();
-	device = vs_device_of(ctx);
+	device = vs_vmm_device_of(ctx);
 	return device != CU_DEVICE_INVALID ? bit(device) : 0;
-}
-
-/* Not one of the values that name a default stream. */
-static bool is_created(CUstream stream)
-{
-	return (uintptr_t)stream > (uintptr_t)CU_STREAM_PER_THREAD;
 }
 
 /* The devices that may run a call: the current one and that of the stream. */
 static uint64_t runners(CUstream stream)
 {
 	uint64_t devices = current_device();
-	CUcontext ctx, current;
+	CUcontext ctx;
 
-	if (is_created(stream) && vs_real.cuStreamGetCtx &&
+	if (vs_vmm_is_created(stream) && vs_real.cuStreamGetCtx &&
 	    vs_real.cuStreamGetCtx(stream, &ctx) == CUDA_SUCCESS &&
-	    (vs_real.cuCtxGetCurrent(&current) != CUDA_SUCCESS ||
-	     ctx != current))
+	    ctx != vs_vmm_current())
 		devices |= device_of(ctx);
 	return devices;
 }
@@ -112,7 +106,7 @@ static bool open_span(const struct vs_span *span, uint64_t devices)
 {
 	bool is_opened = false;
 
-	for (CUdevice d = 0; d < MAX_DEVICES && devices >> d; d++) {
+	for (CUdevice d = 0; d < VS_MAX_DEVICES && devices >> d; d++) {
 		if (!(devices & bit(d)) || d == span->device)
 			continue;
 		if (open_to(span->base, span->device, d))
@@ -280,7 +274,7 @@ void vs_copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
 	devices = runners(stream);
 	devices |= is_dst ? bit(spans[0].device) : 0;
 	devices |= is_src ? bit(spans[1].device) : 0;
-	for (CUdevice d = 0; d < MAX_DEVICES && devices >> d; d++) {
+	for (CUdevice d = 0; d < VS_MAX_DEVICES && devices >> d; d++) {
 		if (is_dst && devices & bit(d))
 			vs_pool_reach(dst, d, false);
 		if (is_src && devices & bit(d))
@@ -291,7 +285,7 @@ void vs_copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
 /* The end lies where one of the devices cannot reach it. */
 static bool is_apart(const struct end *end, uint64_t devices)
 {
-	for (CUdevice d = 0; d < MAX_DEVICES && devices >> d; d++)
+	for (CUdevice d = 0; d < VS_MAX_DEVICES && devices >> d; d++)
 		if (devices & bit(d) && end->is_ours && !is_past_end(end) &&
 		    atomic_load(&unreachable[d]) & bit(end->span.device))
 			return true;
@@ -324,9 +318,7 @@ static CUcontext context_of(const struct end *end)
 	if (end->type == CU_MEMORYTYPE_DEVICE)
 		vs_real.cuPointerGetAttribute(
 			&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, end->at);
-	if (!ctx)
-		vs_real.cuCtxGetCurrent(&ctx);
-	return ctx;
+	return ctx ? ctx : vs_vmm_current();
 }
 
 static CUresult peer_linear(const struct end *dst, const struct end *src,
@@ -433,7 +425,7 @@ static bool is_closed(CUdeviceptr p, CUstream stream)
 	struct vs_span span;
 	uint64_t runner;
 
-	if (is_created(stream) && vs_real.cuStreamGetCtx &&
+	if (vs_vmm_is_created(stream) && vs_real.cuStreamGetCtx &&
 	    vs_real.cuStreamGetCtx(stream, &ctx) != CUDA_SUCCESS)
 		return false;
 	if (!vs_pool_find(p, &span))
@@ -469,8 +461,8 @@ void vs_copy_begin(struct vs_order *order, const CUDA_MEMCPY3D *copy,
 		vs_copy_note(dst.at, way.stream);
 		vs_copy_note(src.at, way.stream);
 	}
-	if (!vs_order_is_due(way) ||
-	    vs_real.cuCtxGetCurrent(&order->current) != CUDA_SUCCESS)
+	order->current = vs_order_is_due(way) ? vs_vmm_current() : NULL;
+	if (!order->current)
 		return;
 	add_owner(order, &dst);
 	add_owner(order, &src);

@@ -3,18 +3,11 @@
 
 #include "base/cancel.h"
 #include "driver/real.h"
+#include "driver/vmm.h"
 #include "hook/hook.h"
 #include "hook/ipc_export.h"
 #include "hook/ipc_import.h"
 #include "hook/ipc_wire.h"
-
-/* The current context; NULL: the driver has an error to say. */
-static CUcontext current(void)
-{
-	CUcontext ctx = NULL;
-
-	return vs_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS ? ctx : NULL;
-}
 
 VS_EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle,
 					     CUdeviceptr p)
@@ -24,7 +17,7 @@ VS_EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle,
 	int cancel;
 
 	if (vs_enter(VS_API_cuIpcGetMemHandle) && handle &&
-	    vs_pool_find(p, &span) && current()) {
+	    vs_pool_find(p, &span) && vs_vmm_current()) {
 		cancel = vs_cancel_hold();
 		result = vs_ipc_export(&span, handle);
 		vs_cancel_let(cancel);
@@ -46,7 +39,7 @@ static CUresult open_shared(CUdeviceptr *out, const CUipcMemHandle *handle,
 	if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||
 	    !vs_ipc_unseal(handle, &h))
 		return VS_PASS;
-	ctx = current();
+	ctx = vs_vmm_current();
 	if (!ctx)
 		return VS_PASS;
 	/* as the driver says to whom the memory belongs */
@@ -89,7 +82,7 @@ VS_EXPORT CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr p)
 	CUresult result = VS_PASS;
 
 	if (vs_enter(VS_API_cuIpcCloseMemHandle) &&
-	    atomic_load(&vs_ipc_n_imports) > 0 && current())
+	    atomic_load(&vs_ipc_n_imports) > 0 && vs_vmm_current())
 		result = vs_ipc_close(p);
 	return result != VS_PASS ? result
 				 : vs_seen(vs_real.cuIpcCloseMemHandle(p));

@@ -235,20 +235,12 @@ static CUcontext next_context(CUcontext last)
 	return least;
 }
 
-static CUcontext current(void)
-{
-	CUcontext ctx = NULL;
-
-	vs_real.cuCtxGetCurrent(&ctx);
-	return ctx;
-}
-
 /* Whose flags a call is about: it names no device for the current context. */
 #define CURRENT CU_DEVICE_INVALID
 
 static CUcontext context_of(CUdevice device)
 {
-	return device == CURRENT ? current() : vs_vmm_primary(device);
+	return device == CURRENT ? vs_vmm_current() : vs_vmm_primary(device);
 }
 
 /*

@@ -61,18 +61,6 @@ bool vs_peer_devices_are(CUdevice device, CUdevice owner)
 	return p != NULL;
 }
 
-CUdevice vs_device_of(CUcontext ctx)
-{
-	CUdevice device = CU_DEVICE_INVALID;
-	bool is_pushed;
-
-	if (vs_vmm_push(ctx, &is_pushed) == CUDA_SUCCESS) {
-		vs_real.cuCtxGetDevice(&device);
-		vs_vmm_pop(is_pushed);
-	}
-	return device;
-}
-
 static void note(CUcontext ctx, CUcontext peer, bool is_enabled)
 {
 	struct pair *fresh = is_enabled ? vs_meta_alloc(sizeof(*fresh)) : NULL;
@@ -81,8 +69,8 @@ static void note(CUcontext ctx, CUcontext peer, bool is_enabled)
 	if (fresh)
 		*fresh = (struct pair){.ctx = ctx,
 				       .peer = peer,
-				       .device = vs_device_of(ctx),
-				       .owner = vs_device_of(peer)};
+				       .device = vs_vmm_device_of(ctx),
+				       .owner = vs_vmm_device_of(peer)};
 	pthread_mutex_lock(&lock);
 	link = find(ctx, peer);
 	if (!*link && fresh) {

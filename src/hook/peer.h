@@ -12,8 +12,6 @@
 bool vs_peer_is_enabled(CUcontext ctx, CUcontext peer);
 /* Whether a context of `device` may reach memory of one of `owner`. */
 bool vs_peer_devices_are(CUdevice device, CUdevice owner);
-/* The device of a context; CU_DEVICE_INVALID if the driver does not say. */
-CUdevice vs_device_of(CUcontext ctx);
 /* A later context of the same handle starts without. */
 void vs_peer_ctx_dying(CUcontext ctx);
 

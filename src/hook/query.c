@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "driver/vmm.h"
 #include "hook/ipc.h"
 #include "hook/memops.h"
 #include "hook/peer.h"
@@ -114,13 +115,11 @@ static bool decompressible(const struct vs_span *s, uint64_t *out)
  */
 static bool is_closed(const struct vs_span *span)
 {
-	CUcontext current;
 	CUdevice device;
 
 	return vs_real.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
 	       device != span->device && vs_pool_is_inside(span->base) &&
-	       vs_real.cuCtxGetCurrent(&current) == CUDA_SUCCESS &&
-	       !vs_peer_is_enabled(current, span->ctx);
+	       !vs_peer_is_enabled(vs_vmm_current(), span->ctx);
 }
 
 /* Of memory that the current context cannot reach, too (on two H200). */
@@ -216,9 +215,7 @@ static enum owner owner_of(CUdeviceptr p, struct vs_span *span_out)
 /* Where none is current the driver may have nothing but an error to say. */
 static bool has_context(void)
 {
-	CUcontext current = NULL;
-
-	return vs_real.cuCtxGetCurrent(&current) == CUDA_SUCCESS && current;
+	return vs_vmm_current() != NULL;
 }
 
 VS_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data,

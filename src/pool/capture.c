@@ -52,7 +52,6 @@ static struct capture name_of(CUstream stream, bool is_per_thread)
 /* Makes the current context's block for vs_capture_barrier, once. */
 static void prepare_barrier(void)
 {
-	CUcontext current = NULL;
 	CUstreamCaptureMode saved;
 	CUdeviceptr block, none = 0;
 	struct vs_ctx *ctx;
@@ -60,8 +59,7 @@ static void prepare_barrier(void)
 
 	if (vs_pool_count() == 0)
 		return;
-	vs_real.cuCtxGetCurrent(&current);
-	ctx = current ? vs_ctx_peek(current) : NULL;
+	ctx = vs_ctx_current();
 	if (!ctx || atomic_load(&ctx->barrier))
 		return;
 	/* a green context is current: the block shall outlive it */
@@ -119,9 +117,9 @@ static CUcontext context_of(CUstream stream)
 	struct vs_ctx *ctx;
 
 	/* a default stream is the current context's */
-	if (stream <= CU_STREAM_PER_THREAD || !vs_real.cuStreamGetCtx ||
+	if (!vs_vmm_is_created(stream) || !vs_real.cuStreamGetCtx ||
 	    vs_real.cuStreamGetCtx(stream, &handle) != CUDA_SUCCESS)
-		vs_real.cuCtxGetCurrent(&handle);
+		handle = vs_vmm_current();
 	ctx = handle ? vs_ctx_peek(handle) : NULL;
 	return ctx ? ctx->handle : handle;
 }

@@ -59,6 +59,13 @@ struct vs_ctx *vs_ctx_peek(CUcontext handle)
 	return c && !atomic_load(&c->is_dead) ? c : NULL;
 }
 
+struct vs_ctx *vs_ctx_current(void)
+{
+	CUcontext current = vs_vmm_current();
+
+	return current ? vs_ctx_peek(current) : NULL;
+}
+
 void vs_ctx_alias(CUcontext green, CUcontext primary)
 {
 	struct alias *a, *fresh = vs_meta_alloc(sizeof(*fresh));
@@ -183,19 +190,6 @@ struct vs_ctx *vs_ctx_born(CUcontext handle, CUdevice device)
 	return c;
 }
 
-/* Asks the driver for the device of a context that was never seen. */
-static bool device_of(CUcontext handle, CUdevice *device_out)
-{
-	bool is_pushed;
-	CUresult r;
-
-	if (vs_vmm_push(handle, &is_pushed) != CUDA_SUCCESS)
-		return false;
-	r = vs_real.cuCtxGetDevice(device_out);
-	vs_vmm_pop(is_pushed);
-	return r == CUDA_SUCCESS;
-}
-
 /*
  * A context that was never seen, whose device the driver has told. False: some
  * context has ended since, when `ends` had begun to. Perhaps it was this one.
@@ -234,7 +228,8 @@ struct vs_ctx *vs_ctx_get(CUcontext handle)
 		pthread_mutex_unlock(&lock);
 		if (c)
 			return atomic_load(&c->is_dead) ? NULL : c;
-		if (!device_of(owner, &device))
+		device = vs_vmm_device_of(owner);
+		if (device == CU_DEVICE_INVALID)
 			return NULL;
 	} while (!seen(owner, device, ends, &c));
 	return c;

@@ -66,6 +66,8 @@ struct vs_ctx *vs_ctx_get(CUcontext handle);
 struct vs_ctx *vs_ctx_born(CUcontext handle, CUdevice device);
 /* Known live context of this handle; NULL if never seen, or ending. */
 struct vs_ctx *vs_ctx_peek(CUcontext handle);
+/* That of the calling thread's current context; NULL, too, if there is none. */
+struct vs_ctx *vs_ctx_current(void);
 /*
  * A context that was listed may be destroyed by another thread at any time. It
  * stays until vs_ctx_unuse; false: it is dead, and all its work is done. Not to

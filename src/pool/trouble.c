@@ -24,12 +24,9 @@ void vs_trouble_beware(struct vs_pool *pool)
 
 void vs_pool_broken(void)
 {
-	CUcontext current = NULL;
+	struct vs_ctx *ctx = vs_ctx_current();
 	struct vs_pool *pool;
-	struct vs_ctx *ctx;
 
-	vs_real.cuCtxGetCurrent(&current);
-	ctx = current ? vs_ctx_peek(current) : NULL;
 	if (!ctx ||
 	    (atomic_fetch_or(&ctx->trouble, VS_CTX_BLAMED) & VS_CTX_BLAMED))
 		return;
@@ -75,13 +72,10 @@ CUresult vs_trouble_alloc_beside(size_t size, CUdeviceptr *out)
 
 CUresult vs_trouble_free(void)
 {
-	CUcontext current = NULL;
-	struct vs_ctx *ctx;
+	struct vs_ctx *ctx = vs_ctx_current();
 	size_t unused, total;
 	CUresult r;
 
-	vs_real.cuCtxGetCurrent(&current);
-	ctx = current ? vs_ctx_peek(current) : NULL;
 	if (!ctx || !atomic_load(&ctx->trouble))
 		return CUDA_SUCCESS;
 	r = vs_real.cuMemGetInfo_v2(&unused, &total);
