@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/dead.h"
 
+#include "pool/grow.h"
 #include "pool/mark.h"
 #include "pool/slab.h"
 #include "pool/view.h"
@@ -236,21 +237,6 @@ static bool take_out(struct vs_pool *pool, struct vs_chunk *c)
 	return true;
 }
 
-/* Unmaps and releases; false if the driver refuses: again next time. */
-static bool let_go(struct vs_pool *pool, struct vs_chunk *c)
-{
-	struct vs_view *v;
-
-	while ((v = TAILQ_FIRST(&c->views))) {
-		if (vs_vmm_unmap(v->at, c->size) != CUDA_SUCCESS)
-			return false;
-		pthread_mutex_lock(&pool->lock);
-		vs_view_unmapped(pool, v);
-		pthread_mutex_unlock(&pool->lock);
-	}
-	return vs_vmm_release(c->handle) == CUDA_SUCCESS;
-}
-
 uint64_t vs_dead_retire(struct vs_pool *pool)
 {
 	uint64_t released = 0;
@@ -261,7 +247,8 @@ uint64_t vs_dead_retire(struct vs_pool *pool)
 		;
 	c = TAILQ_FIRST(&pool->spent);
 	pthread_mutex_unlock(&pool->lock);
-	while (c && let_go(pool, c)) {
+	/* what the driver refuses is tried again the next time */
+	while (c && vs_grow_unmake(pool, c)) {
 		pthread_mutex_lock(&pool->lock);
 		TAILQ_REMOVE(&pool->spent, c, link);
 		released += c->size;

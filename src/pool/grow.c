@@ -217,15 +217,22 @@ static struct vs_chunk *detach(struct vs_pool *pool, struct vs_chunk *c)
 	return c;
 }
 
-/* Unmaps and releases a detached chunk; false if that fails. */
-static bool let_go(struct vs_pool *pool, struct vs_chunk *c)
+bool vs_grow_unmake(struct vs_pool *pool, struct vs_chunk *c)
 {
 	struct vs_view *v;
-	bool is_good = true;
 
-	while (is_good && (v = TAILQ_FIRST(&c->views)))
-		is_good = unmap(pool, v);
-	is_good = is_good && vs_vmm_release(c->handle) == CUDA_SUCCESS;
+	while ((v = TAILQ_FIRST(&c->views))) {
+		if (!unmap(pool, v))
+			return false;
+	}
+	return vs_vmm_release(c->handle) == CUDA_SUCCESS;
+}
+
+/* A detached chunk goes; false: it stays, as the driver refuses. */
+static bool let_go(struct vs_pool *pool, struct vs_chunk *c)
+{
+	bool is_good = vs_grow_unmake(pool, c);
+
 	pthread_mutex_lock(&pool->lock);
 	if (is_good)
 		vs_chunk_died(pool, c);

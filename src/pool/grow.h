@@ -60,6 +60,13 @@ void vs_grow_spare(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span);
  */
 uint64_t vs_grow_release(struct vs_pool *pool, uint64_t bytes, uint64_t before);
 
+/*
+ * Unmaps a chunk that is in nobody's hands wherever it is mapped, and releases
+ * it. False if the driver refuses: it is not released, and mapped where it was
+ * not unmapped.
+ */
+bool vs_grow_unmake(struct vs_pool *pool, struct vs_chunk *c);
+
 /* Gives the pool's peers access to all that is mapped in its heaps. */
 CUresult vs_grow_allow(struct vs_pool *pool);
 
