@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * capture: where stream captures begin and end; pool/fence counts them. What
+ * capture: where stream captures begin and end; pool/capture counts them. What
  * comes without a mode is of the strictest one, as in the driver.
  */
 #include "hook/capture.h"
@@ -36,60 +36,45 @@ static void after_begin(CUstream stream, bool is_per_thread,
 	vs_alloc_watch();
 }
 
+/*
+ * A capture that the driver's function of this row begins on `stream`, with its
+ * arguments; its answer.
+ */
+#define BEGUN(api, is_per_thread, mode, ...)                                   \
+	__extension__({                                                        \
+		bool is_open = vs_enter(VS_API_##api);                         \
+		CUresult result;                                               \
+                                                                               \
+		if (is_open)                                                   \
+			vs_capture_before_begin(stream);                       \
+		result = vs_seen(vs_real.api(__VA_ARGS__));                    \
+		if (is_open)                                                   \
+			after_begin(stream, is_per_thread, mode, result);      \
+		result;                                                        \
+	})
+
 VS_EXPORT CUresult CUDAAPI cuStreamBeginCapture(CUstream stream)
 {
-	bool is_open = vs_enter(VS_API_cuStreamBeginCapture);
-	CUresult result;
-
-	if (is_open)
-		vs_capture_before_begin(stream);
-	result = vs_seen(vs_real.cuStreamBeginCapture(stream));
-	if (is_open)
-		after_begin(stream, false, CU_STREAM_CAPTURE_MODE_GLOBAL,
-			    result);
-	return result;
+	return BEGUN(cuStreamBeginCapture, false, CU_STREAM_CAPTURE_MODE_GLOBAL,
+		     stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuStreamBeginCapture_ptsz(CUstream stream)
 {
-	bool is_open = vs_enter(VS_API_cuStreamBeginCapture_ptsz);
-	CUresult result;
-
-	if (is_open)
-		vs_capture_before_begin(stream);
-	result = vs_seen(vs_real.cuStreamBeginCapture_ptsz(stream));
-	if (is_open)
-		after_begin(stream, true, CU_STREAM_CAPTURE_MODE_GLOBAL,
-			    result);
-	return result;
+	return BEGUN(cuStreamBeginCapture_ptsz, true,
+		     CU_STREAM_CAPTURE_MODE_GLOBAL, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuStreamBeginCapture_v2(CUstream stream,
 						   CUstreamCaptureMode mode)
 {
-	bool is_open = vs_enter(VS_API_cuStreamBeginCapture_v2);
-	CUresult result;
-
-	if (is_open)
-		vs_capture_before_begin(stream);
-	result = vs_seen(vs_real.cuStreamBeginCapture_v2(stream, mode));
-	if (is_open)
-		after_begin(stream, false, mode, result);
-	return result;
+	return BEGUN(cuStreamBeginCapture_v2, false, mode, stream, mode);
 }
 
 VS_EXPORT CUresult CUDAAPI
 cuStreamBeginCapture_v2_ptsz(CUstream stream, CUstreamCaptureMode mode)
 {
-	bool is_open = vs_enter(VS_API_cuStreamBeginCapture_v2_ptsz);
-	CUresult result;
-
-	if (is_open)
-		vs_capture_before_begin(stream);
-	result = vs_seen(vs_real.cuStreamBeginCapture_v2_ptsz(stream, mode));
-	if (is_open)
-		after_begin(stream, true, mode, result);
-	return result;
+	return BEGUN(cuStreamBeginCapture_v2_ptsz, true, mode, stream, mode);
 }
 
 VS_EXPORT CUresult CUDAAPI cuStreamBeginCaptureToGraph(
@@ -97,16 +82,8 @@ VS_EXPORT CUresult CUDAAPI cuStreamBeginCaptureToGraph(
 	const CUgraphEdgeData *edges, size_t n_dependencies,
 	CUstreamCaptureMode mode)
 {
-	bool is_open = vs_enter(VS_API_cuStreamBeginCaptureToGraph);
-	CUresult result;
-
-	if (is_open)
-		vs_capture_before_begin(stream);
-	result = vs_seen(vs_real.cuStreamBeginCaptureToGraph(
-		stream, graph, dependencies, edges, n_dependencies, mode));
-	if (is_open)
-		after_begin(stream, false, mode, result);
-	return result;
+	return BEGUN(cuStreamBeginCaptureToGraph, false, mode, stream, graph,
+		     dependencies, edges, n_dependencies, mode);
 }
 
 VS_EXPORT CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(
@@ -114,16 +91,8 @@ VS_EXPORT CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(
 	const CUgraphEdgeData *edges, size_t n_dependencies,
 	CUstreamCaptureMode mode)
 {
-	bool is_open = vs_enter(VS_API_cuStreamBeginCaptureToGraph_ptsz);
-	CUresult result;
-
-	if (is_open)
-		vs_capture_before_begin(stream);
-	result = vs_seen(vs_real.cuStreamBeginCaptureToGraph_ptsz(
-		stream, graph, dependencies, edges, n_dependencies, mode));
-	if (is_open)
-		after_begin(stream, true, mode, result);
-	return result;
+	return BEGUN(cuStreamBeginCaptureToGraph_ptsz, true, mode, stream,
+		     graph, dependencies, edges, n_dependencies, mode);
 }
 
 /*

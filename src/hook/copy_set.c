@@ -4,149 +4,110 @@
  */
 #include "hook/copy.h"
 
+/* The driver's function of this row, on a stream or NULL, and its arguments. */
+#define SET(api, stream, dst, ...)                                             \
+	(vs_enter(VS_API_##api),                                               \
+	 vs_set_is_refused(dst, stream)                                        \
+		 ? CUDA_ERROR_INVALID_VALUE                                    \
+		 : vs_seen(vs_real.api(dst, __VA_ARGS__)))
+
 VS_EXPORT CUresult CUDAAPI cuMemsetD8_v2(CUdeviceptr dst, unsigned char value,
 					 size_t n)
 {
-	vs_enter(VS_API_cuMemsetD8_v2);
-	if (vs_set_is_refused(dst, NULL))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD8_v2(dst, value, n));
+	return SET(cuMemsetD8_v2, NULL, dst, value, n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD8_v2_ptds(CUdeviceptr dst,
 					      unsigned char value, size_t n)
 {
-	vs_enter(VS_API_cuMemsetD8_v2_ptds);
-	if (vs_set_is_refused(dst, NULL))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD8_v2_ptds(dst, value, n));
+	return SET(cuMemsetD8_v2_ptds, NULL, dst, value, n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr dst, unsigned char value,
 					   size_t n, CUstream stream)
 {
-	vs_enter(VS_API_cuMemsetD8Async);
-	if (vs_set_is_refused(dst, stream))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD8Async(dst, value, n, stream));
+	return SET(cuMemsetD8Async, stream, dst, value, n, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD8Async_ptsz(CUdeviceptr dst,
 						unsigned char value, size_t n,
 						CUstream stream)
 {
-	vs_enter(VS_API_cuMemsetD8Async_ptsz);
-	if (vs_set_is_refused(dst, stream))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD8Async_ptsz(dst, value, n, stream));
+	return SET(cuMemsetD8Async_ptsz, stream, dst, value, n, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD16_v2(CUdeviceptr dst, unsigned short value,
 					  size_t n)
 {
-	vs_enter(VS_API_cuMemsetD16_v2);
-	if (vs_set_is_refused(dst, NULL))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD16_v2(dst, value, n));
+	return SET(cuMemsetD16_v2, NULL, dst, value, n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD16_v2_ptds(CUdeviceptr dst,
 					       unsigned short value, size_t n)
 {
-	vs_enter(VS_API_cuMemsetD16_v2_ptds);
-	if (vs_set_is_refused(dst, NULL))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD16_v2_ptds(dst, value, n));
+	return SET(cuMemsetD16_v2_ptds, NULL, dst, value, n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD16Async(CUdeviceptr dst,
 					    unsigned short value, size_t n,
 					    CUstream stream)
 {
-	vs_enter(VS_API_cuMemsetD16Async);
-	if (vs_set_is_refused(dst, stream))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD16Async(dst, value, n, stream));
+	return SET(cuMemsetD16Async, stream, dst, value, n, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD16Async_ptsz(CUdeviceptr dst,
 						 unsigned short value, size_t n,
 						 CUstream stream)
 {
-	vs_enter(VS_API_cuMemsetD16Async_ptsz);
-	if (vs_set_is_refused(dst, stream))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD16Async_ptsz(dst, value, n, stream));
+	return SET(cuMemsetD16Async_ptsz, stream, dst, value, n, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD32_v2(CUdeviceptr dst, unsigned int value,
 					  size_t n)
 {
-	vs_enter(VS_API_cuMemsetD32_v2);
-	if (vs_set_is_refused(dst, NULL))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD32_v2(dst, value, n));
+	return SET(cuMemsetD32_v2, NULL, dst, value, n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD32_v2_ptds(CUdeviceptr dst,
 					       unsigned int value, size_t n)
 {
-	vs_enter(VS_API_cuMemsetD32_v2_ptds);
-	if (vs_set_is_refused(dst, NULL))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD32_v2_ptds(dst, value, n));
+	return SET(cuMemsetD32_v2_ptds, NULL, dst, value, n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD32Async(CUdeviceptr dst, unsigned int value,
 					    size_t n, CUstream stream)
 {
-	vs_enter(VS_API_cuMemsetD32Async);
-	if (vs_set_is_refused(dst, stream))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD32Async(dst, value, n, stream));
+	return SET(cuMemsetD32Async, stream, dst, value, n, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD32Async_ptsz(CUdeviceptr dst,
 						 unsigned int value, size_t n,
 						 CUstream stream)
 {
-	vs_enter(VS_API_cuMemsetD32Async_ptsz);
-	if (vs_set_is_refused(dst, stream))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD32Async_ptsz(dst, value, n, stream));
+	return SET(cuMemsetD32Async_ptsz, stream, dst, value, n, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D8_v2(CUdeviceptr dst, size_t pitch,
 					   unsigned char value, size_t width,
 					   size_t height)
 {
-	vs_enter(VS_API_cuMemsetD2D8_v2);
-	if (vs_set_is_refused(dst, NULL))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(
-		vs_real.cuMemsetD2D8_v2(dst, pitch, value, width, height));
+	return SET(cuMemsetD2D8_v2, NULL, dst, pitch, value, width, height);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D8_v2_ptds(CUdeviceptr dst, size_t pitch,
 						unsigned char value,
 						size_t width, size_t height)
 {
-	vs_enter(VS_API_cuMemsetD2D8_v2_ptds);
-	if (vs_set_is_refused(dst, NULL))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(
-		vs_real.cuMemsetD2D8_v2_ptds(dst, pitch, value, width, height));
+	return SET(cuMemsetD2D8_v2_ptds, NULL, dst, pitch, value, width,
+		   height);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D8Async(CUdeviceptr dst, size_t pitch,
 					     unsigned char value, size_t width,
 					     size_t height, CUstream stream)
 {
-	vs_enter(VS_API_cuMemsetD2D8Async);
-	if (vs_set_is_refused(dst, stream))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD2D8Async(dst, pitch, value, width,
-						 height, stream));
+	return SET(cuMemsetD2D8Async, stream, dst, pitch, value, width, height,
+		   stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D8Async_ptsz(CUdeviceptr dst, size_t pitch,
@@ -154,33 +115,23 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D8Async_ptsz(CUdeviceptr dst, size_t pitch,
 						  size_t width, size_t height,
 						  CUstream stream)
 {
-	vs_enter(VS_API_cuMemsetD2D8Async_ptsz);
-	if (vs_set_is_refused(dst, stream))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD2D8Async_ptsz(dst, pitch, value, width,
-						      height, stream));
+	return SET(cuMemsetD2D8Async_ptsz, stream, dst, pitch, value, width,
+		   height, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D16_v2(CUdeviceptr dst, size_t pitch,
 					    unsigned short value, size_t width,
 					    size_t height)
 {
-	vs_enter(VS_API_cuMemsetD2D16_v2);
-	if (vs_set_is_refused(dst, NULL))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(
-		vs_real.cuMemsetD2D16_v2(dst, pitch, value, width, height));
+	return SET(cuMemsetD2D16_v2, NULL, dst, pitch, value, width, height);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D16_v2_ptds(CUdeviceptr dst, size_t pitch,
 						 unsigned short value,
 						 size_t width, size_t height)
 {
-	vs_enter(VS_API_cuMemsetD2D16_v2_ptds);
-	if (vs_set_is_refused(dst, NULL))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD2D16_v2_ptds(dst, pitch, value, width,
-						     height));
+	return SET(cuMemsetD2D16_v2_ptds, NULL, dst, pitch, value, width,
+		   height);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D16Async(CUdeviceptr dst, size_t pitch,
@@ -188,11 +139,8 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D16Async(CUdeviceptr dst, size_t pitch,
 					      size_t width, size_t height,
 					      CUstream stream)
 {
-	vs_enter(VS_API_cuMemsetD2D16Async);
-	if (vs_set_is_refused(dst, stream))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD2D16Async(dst, pitch, value, width,
-						  height, stream));
+	return SET(cuMemsetD2D16Async, stream, dst, pitch, value, width, height,
+		   stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D16Async_ptsz(CUdeviceptr dst,
@@ -201,44 +149,31 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D16Async_ptsz(CUdeviceptr dst,
 						   size_t width, size_t height,
 						   CUstream stream)
 {
-	vs_enter(VS_API_cuMemsetD2D16Async_ptsz);
-	if (vs_set_is_refused(dst, stream))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD2D16Async_ptsz(dst, pitch, value, width,
-						       height, stream));
+	return SET(cuMemsetD2D16Async_ptsz, stream, dst, pitch, value, width,
+		   height, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D32_v2(CUdeviceptr dst, size_t pitch,
 					    unsigned int value, size_t width,
 					    size_t height)
 {
-	vs_enter(VS_API_cuMemsetD2D32_v2);
-	if (vs_set_is_refused(dst, NULL))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(
-		vs_real.cuMemsetD2D32_v2(dst, pitch, value, width, height));
+	return SET(cuMemsetD2D32_v2, NULL, dst, pitch, value, width, height);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D32_v2_ptds(CUdeviceptr dst, size_t pitch,
 						 unsigned int value,
 						 size_t width, size_t height)
 {
-	vs_enter(VS_API_cuMemsetD2D32_v2_ptds);
-	if (vs_set_is_refused(dst, NULL))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD2D32_v2_ptds(dst, pitch, value, width,
-						     height));
+	return SET(cuMemsetD2D32_v2_ptds, NULL, dst, pitch, value, width,
+		   height);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch,
 					      unsigned int value, size_t width,
 					      size_t height, CUstream stream)
 {
-	vs_enter(VS_API_cuMemsetD2D32Async);
-	if (vs_set_is_refused(dst, stream))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD2D32Async(dst, pitch, value, width,
-						  height, stream));
+	return SET(cuMemsetD2D32Async, stream, dst, pitch, value, width, height,
+		   stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D32Async_ptsz(CUdeviceptr dst,
@@ -247,9 +182,6 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D32Async_ptsz(CUdeviceptr dst,
 						   size_t width, size_t height,
 						   CUstream stream)
 {
-	vs_enter(VS_API_cuMemsetD2D32Async_ptsz);
-	if (vs_set_is_refused(dst, stream))
-		return CUDA_ERROR_INVALID_VALUE;
-	return vs_seen(vs_real.cuMemsetD2D32Async_ptsz(dst, pitch, value, width,
-						       height, stream));
+	return SET(cuMemsetD2D32Async_ptsz, stream, dst, pitch, value, width,
+		   height, stream);
 }
