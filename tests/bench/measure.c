@@ -29,6 +29,7 @@
 #include <time.h>
 
 #include "measure_ptx.h"
+#include "timed.h"
 
 #define N_REPEATS 9
 #define MAX_THREADS 256
@@ -38,26 +39,6 @@ static CUcontext ctx;
 static CUdevice device;
 static bool is_async;
 static double seconds;
-
-static void try(CUresult result, const char *what)
-{
-	const char *name = "unknown error";
-
-	if (result == CUDA_SUCCESS)
-		return;
-	cuGetErrorName(result, &name);
-	fprintf(stderr, "measure: %s: %s\n", what, name);
-	exit(1);
-}
-#define TRY(call) try(call, #call)
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 static CUdeviceptr alloc(size_t size, CUstream stream)
 {

@@ -15,7 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "timed.h"
 
 #define N_BURST 64
 #define MAX_THREADS 256
@@ -24,23 +25,6 @@ static CUcontext ctx;
 static size_t size;
 static long rounds;
 static pthread_barrier_t barrier;
-
-static void try(CUresult result, const char *what)
-{
-	if (result == CUDA_SUCCESS)
-		return;
-	fprintf(stderr, "%s: error %d\n", what, (int)result);
-	exit(1);
-}
-#define TRY(call) try(call, #call)
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
 
 static void pair_rounds(long n)
 {
