@@ -113,21 +113,29 @@ static void count_flush(struct vs_thread *t)
 	n_flushed++;
 }
 
-/* Threads after each other, none of which takes the struct of this one. */
-static void run_many(void)
+/*
+ * Threads after each other, none of which takes the struct of this one: they
+ * leave few.
+ */
+static void run_in_turn(void *(*fn)(void *))
 {
 	struct vs_thread *own = vs_thread_self();
 	int n = 0;
 
-	vs_thread_on_exit = count_flush;
 	for (int i = 0; i < N_THREADS; i++)
-		CHECK(in_a_thread(look) != own);
+		CHECK(in_a_thread(fn) != own);
 	for (struct vs_thread *t = vs_thread_first(); t; t = t->next)
 		n++;
 	/* a number may be taken for a moment after its thread was joined */
 	CHECK(n <= N_AT_MOST);
-	CHECK(n_flushed >= N_THREADS - N_AT_MOST);
 	CHECK(vs_thread_self() == own);
+}
+
+static void run_many(void)
+{
+	vs_thread_on_exit = count_flush;
+	run_in_turn(look);
+	CHECK(n_flushed >= N_THREADS - N_AT_MOST);
 }
 
 static pthread_key_t last_key;
@@ -151,16 +159,9 @@ static void *end_late(void *unused)
 
 static void end_many_late(void *unused)
 {
-	struct vs_thread *own = vs_thread_self();
-	int n = 0;
-
 	(void)unused;
 	CHECK(pthread_key_create(&last_key, look_last) == 0);
-	for (int i = 0; i < N_THREADS; i++)
-		CHECK(in_a_thread(end_late) != own);
-	for (struct vs_thread *t = vs_thread_first(); t; t = t->next)
-		n++;
-	CHECK(n <= N_AT_MOST);
+	run_in_turn(end_late);
 }
 
 static void used_in_the_last_round(void **unused)
