@@ -3,8 +3,9 @@
  * idle LIBRARY TIMES LIMIT_US PROGRAM [ARG...]
  *
  * Starts a program TIMES times without and TIMES times with LIBRARY preloaded,
- * in turn, and compares output, exit status and time. The times compared are
- * those of the quickest tenth: the others tell how busy the machine is.
+ * in turn, and compares output, exit status and time. That is time of a
+ * processor, of the quickest tenth: how long a program waits for one tells how
+ * busy the machine is.
  * LIMIT_US 0: no limit.
  */
 #include <errno.h>
@@ -14,8 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define MAX_OUTPUT 65536
@@ -24,23 +25,20 @@ struct run {
 	char output[MAX_OUTPUT];
 	size_t size;
 	int status;
-	uint64_t ns;
+	uint64_t us;
 };
 
-static uint64_t now(void)
+static uint64_t in_us(struct timeval t)
 {
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_usec;
 }
 
 /* Both standard output and error into one pipe. */
 static int start(struct run *run, char **argv, char **env)
 {
 	posix_spawn_file_actions_t actions;
+	struct rusage used;
 	int fds[2], error;
-	uint64_t from;
 	ssize_t n;
 	pid_t pid;
 
@@ -49,7 +47,6 @@ static int start(struct run *run, char **argv, char **env)
 	posix_spawn_file_actions_init(&actions);
 	posix_spawn_file_actions_adddup2(&actions, fds[1], 1);
 	posix_spawn_file_actions_adddup2(&actions, fds[1], 2);
-	from = now();
 	error = posix_spawnp(&pid, argv[0], &actions, NULL, argv, env);
 	close(fds[1]);
 	run->size = 0;
@@ -58,9 +55,10 @@ static int start(struct run *run, char **argv, char **env)
 			 MAX_OUTPUT - run->size);
 		run->size += n > 0 ? (size_t)n : 0;
 	} while (n > 0 || (n < 0 && errno == EINTR));
-	if (!error && waitpid(pid, &run->status, 0) != pid)
+	if (!error && wait4(pid, &run->status, 0, &used) != pid)
 		error = errno;
-	run->ns = now() - from;
+	if (!error)
+		run->us = in_us(used.ru_utime) + in_us(used.ru_stime);
 	close(fds[0]);
 	posix_spawn_file_actions_destroy(&actions);
 	if (error)
@@ -103,8 +101,8 @@ int main(int argc, char **argv)
 		if (start(&plain, argv + 4, env + 1) ||
 		    start(&preloaded, argv + 4, env))
 			return 99;
-		times[0][i] = plain.ns;
-		times[1][i] = preloaded.ns;
+		times[0][i] = plain.us;
+		times[1][i] = preloaded.us;
 		if (plain.status == preloaded.status &&
 		    plain.size == preloaded.size &&
 		    memcmp(plain.output, preloaded.output, plain.size) == 0)
@@ -117,7 +115,7 @@ int main(int argc, char **argv)
 	}
 	for (int i = 0; i < 2; i++) {
 		qsort(times[i], n, sizeof(uint64_t), compare_times);
-		quick[i] = (double)times[i][n / 10] / 1000;
+		quick[i] = (double)times[i][n / 10];
 	}
 	printf("%zu runs, %.0f us without, %.0f us with: %.0f us more\n", n,
 	       quick[0], quick[1], quick[1] - quick[0]);
