@@ -212,27 +212,20 @@ static enum owner owner_of(CUdeviceptr p, struct vs_span *span_out)
 	return vs_pool_is_inside(p) || vs_ipc_is_inside(p) ? FREE : FOREIGN;
 }
 
-/* Where none is current the driver may have nothing but an error to say. */
-static bool has_context(void)
-{
-	return vs_vmm_current() != NULL;
-}
-
 VS_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data,
 						 CUpointer_attribute attribute,
 						 CUdeviceptr p)
 {
 	enum owner owner = FOREIGN;
 	struct vs_span span;
-	CUresult result;
 
 	if (vs_enter(VS_API_cuPointerGetAttribute))
 		owner = owner_of(p, &span);
-	if (owner == OURS && !has_context()) {
-		result = vs_real.cuPointerGetAttribute(data, attribute, p);
-		if (result == CUDA_ERROR_INVALID_CONTEXT)
-			return result;
-	}
+	/* where none is current the driver may have but an error to say */
+	if (owner == OURS && !vs_vmm_current() &&
+	    vs_real.cuPointerGetAttribute(data, attribute, p) ==
+		    CUDA_ERROR_INVALID_CONTEXT)
+		return CUDA_ERROR_INVALID_CONTEXT;
 	if (owner == OURS && data && answer(data, attribute, p, &span))
 		return CUDA_SUCCESS;
 	if (owner == OURS && data && is_hidden(attribute, &span)) {
@@ -278,15 +271,13 @@ cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes,
 {
 	enum owner owner = FOREIGN;
 	struct vs_span span;
-	CUresult result;
 
 	if (vs_enter(VS_API_cuPointerGetAttributes))
 		owner = owner_of(p, &span);
-	if (owner == OURS && !has_context()) {
-		result = vs_real.cuPointerGetAttributes(n, attributes, data, p);
-		if (result == CUDA_ERROR_INVALID_CONTEXT)
-			return result;
-	}
+	if (owner == OURS && !vs_vmm_current() &&
+	    vs_real.cuPointerGetAttributes(n, attributes, data, p) ==
+		    CUDA_ERROR_INVALID_CONTEXT)
+		return CUDA_ERROR_INVALID_CONTEXT;
 	if (owner == OURS && n && attributes && data)
 		return get_ours(n, attributes, data, p, &span);
 	if (owner == FREE)
@@ -300,15 +291,13 @@ VS_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value,
 {
 	enum owner owner = FOREIGN;
 	struct vs_span span;
-	CUresult result;
 
 	if (vs_enter(VS_API_cuPointerSetAttribute))
 		owner = owner_of(p, &span);
-	if (owner == OURS && !has_context()) {
-		result = vs_real.cuPointerSetAttribute(value, attribute, p);
-		if (result == CUDA_ERROR_INVALID_CONTEXT)
-			return result;
-	}
+	if (owner == OURS && !vs_vmm_current() &&
+	    vs_real.cuPointerSetAttribute(value, attribute, p) ==
+		    CUDA_ERROR_INVALID_CONTEXT)
+		return CUDA_ERROR_INVALID_CONTEXT;
 	if (owner == OURS && value &&
 	    attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
 		return vs_memops_set(&span, *(const unsigned int *)value != 0);
@@ -329,7 +318,7 @@ VS_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base_out,
 	/* the driver knows what the current context can reach */
 	if (owner == OURS && is_closed(&span))
 		owner = FREE;
-	if (owner != OURS || !has_context())
+	if (owner != OURS || !vs_vmm_current())
 		return vs_seen(vs_real.cuMemGetAddressRange_v2(
 			base_out, size_out,
 			owner == FREE ? vs_unknown_address() : p));
