@@ -9,6 +9,7 @@
 
 #include <stdint.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/knob.h"
 #include "pool/grow.h"
@@ -29,7 +30,8 @@
 
 static void touch(const void *from, uint64_t bytes)
 {
-	const uintptr_t page = 4096;
+	/* often 64 KiB on aarch64; madvise fails where one does not begin */
+	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 	uintptr_t p = (uintptr_t)from & ~(page - 1);
 
 	bytes += (uintptr_t)from - p;
