@@ -40,26 +40,40 @@ static inline uint64_t span_of(size_t size)
 	return (size + unit - 1) & ~(unit - 1);
 }
 
+/* A sum that may have been added up while its parts changed: 0 to `most`. */
+static uint64_t within(uint64_t sum, uint64_t most)
+{
+	if ((int64_t)sum < 0)
+		return 0;
+	return sum < most ? sum : most;
+}
+
+/*
+ * Threads go on while their counters are added up, and the reader may lose its
+ * processor in between: of what one hands out and another takes back either
+ * may be missed, without end. So small objects are no fewer than none, and no
+ * more than there are slabs for.
+ */
 void vs_range_live(struct vs_pool *pool, uint64_t *asked_out,
 		   uint64_t *given_out, uint64_t *blocks_out)
 {
-	uint64_t asked = vs_stat_get(pool, live_bytes) -
-			 vs_stat_get(pool, odd_free_bytes);
-	uint64_t given = vs_stat_get(pool, live_spans) -
-			 vs_stat_get(pool, odd_free_spans);
+	uint64_t asked = -vs_stat_get(pool, odd_free_bytes) -
+			 vs_stat_get(pool, lost_bytes);
+	uint64_t given = -vs_stat_get(pool, odd_free_spans) -
+			 vs_stat_get(pool, lost_spans);
 	uint64_t blocks =
-		vs_stat_get(pool, live_blocks) - vs_stat_get(pool, odd_frees);
+		-vs_stat_get(pool, odd_frees) - vs_stat_get(pool, lost_blocks);
 
 	VS_EACH_TCACHE (tc, pool) {
-		asked += vs_stat_get(tc, alloc_bytes) -
-			 vs_stat_get(tc, free_bytes);
-		given += vs_stat_get(tc, alloc_spans) -
-			 vs_stat_get(tc, free_spans);
+		asked += vs_stat_get(tc, live_bytes);
+		given += vs_stat_get(tc, live_spans);
 		blocks += vs_stat_get(tc, allocs) - vs_stat_get(tc, frees);
 	}
-	*asked_out = asked - vs_stat_get(pool, lost_bytes);
-	*given_out = given - vs_stat_get(pool, lost_spans);
-	*blocks_out = blocks - vs_stat_get(pool, lost_blocks);
+	given = within(given, vs_stat_get(pool, slab_bytes));
+	*asked_out = vs_stat_get(pool, live_bytes) + within(asked, given);
+	*given_out = vs_stat_get(pool, live_spans) + given;
+	*blocks_out = vs_stat_get(pool, live_blocks) +
+		      within(blocks, given / VS_ALIGN);
 }
 
 uint64_t vs_range_allocs(struct vs_pool *pool)
@@ -74,12 +88,10 @@ uint64_t vs_range_allocs(struct vs_pool *pool)
 
 uint64_t vs_range_slack(struct vs_pool *pool)
 {
-	uint64_t asked, given, blocks, slack;
+	uint64_t asked, given, blocks;
 
 	vs_range_live(pool, &asked, &given, &blocks);
-	slack = pool->slab_bytes - (given - pool->live_spans);
-	/* other threads allocate and free meanwhile */
-	return slack <= pool->slab_bytes ? slack : 0;
+	return pool->slab_bytes - (given - pool->live_spans);
 }
 
 /* Lock. */

@@ -229,7 +229,7 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 	for (unsigned i = 0; i < n; i++)
 		slab->free_map[i / 64] |= (uint64_t)1 << i % 64;
 	list_add(s, slab);
-	pool->slab_bytes += range->span;
+	vs_stat_bump(pool, slab_bytes, range->span);
 	for (size_t i = 0; i < range->span / VS_SLAB_PAGE; i++)
 		__atomic_store_n(&pool->slab_at[page + i], slab,
 				 __ATOMIC_RELEASE);
@@ -259,7 +259,7 @@ static uint64_t unmake(struct vs_pool *pool, struct vs_slab *slab,
 	for (size_t i = 0; i < span / VS_SLAB_PAGE; i++)
 		__atomic_store_n(&pool->slab_at[page + i], NULL,
 				 __ATOMIC_RELEASE);
-	pool->slab_bytes -= span;
+	vs_stat_bump(pool, slab_bytes, -span);
 	unlist_dead(pool, slab);
 	if (slab->n_pinned)
 		vs_dead_bury(pool, slab->range);

@@ -117,9 +117,10 @@ struct vs_pool {
 	struct vs_slabs *slabs; /* of every context with small objects */
 	/* every one made for this pool; pushed under lock, read anywhere */
 	_Atomic(struct vs_tcache *) tcaches;
-	unsigned tight;	     /* see Note [Tight] in pool/plan.h */
-	bool is_varied;	     /* see Note [Whole] in pool/chunk.h */
-	uint64_t slab_bytes; /* of ranges that are slabs */
+	unsigned tight; /* see Note [Tight] in pool/plan.h */
+	bool is_varied; /* see Note [Whole] in pool/chunk.h */
+	/* of ranges that are slabs; written under lock, read anywhere */
+	_Atomic uint64_t slab_bytes;
 	struct vs_slab *spare_slabs[VS_N_CLASSES]; /* to be used again */
 	/* small frees that went past the caches */
 	_Atomic uint64_t odd_frees, odd_free_bytes, odd_free_spans;

@@ -70,8 +70,9 @@ CUdeviceptr vs_tcache_take(struct vs_tcache *tc, size_t size)
 			      memory_order_release);
 	spin_unlock(tc);
 	vs_stat_bump(tc, allocs, 1);
-	vs_stat_bump(tc, alloc_bytes, size);
 	vs_stat_bump(tc, alloc_spans, vs_class_size(vs_class_of(size)));
+	vs_stat_bump(tc, live_bytes, size);
+	vs_stat_bump(tc, live_spans, vs_class_size(vs_class_of(size)));
 	return obj.address;
 }
 
@@ -169,8 +170,8 @@ CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
 	bin->freed->obj[bin->freed->n++] = (struct vs_obj){p, &slab->words[i]};
 	spin_unlock(tc);
 	vs_stat_bump(tc, frees, 1);
-	vs_stat_bump(tc, free_bytes, VS_WORD_SIZE(word));
-	vs_stat_bump(tc, free_spans, vs_class_size(class));
+	vs_stat_bump(tc, live_bytes, -VS_WORD_SIZE(word));
+	vs_stat_bump(tc, live_spans, -vs_class_size(class));
 	return CUDA_SUCCESS;
 }
 

@@ -42,10 +42,14 @@ struct vs_tcache {
 	_Atomic int spin;
 	size_t small_max; /* largest size for the hot path; 0 if fussy */
 	uint64_t serial, serial_end; /* numbers taken from the common stock */
-	/* written by the thread, read by anyone */
-	_Atomic uint64_t allocs, alloc_bytes;	  /* handed out */
-	_Atomic uint64_t frees, free_bytes;	  /* taken back */
-	_Atomic uint64_t alloc_spans, free_spans; /* the same in object sizes */
+	/* written by the thread, read by anyone (vs_range_live) */
+	_Atomic uint64_t allocs, frees; /* objects handed out, taken back */
+	_Atomic uint64_t alloc_spans;	/* bytes of the first, by object size */
+	/*
+	 * Bytes of the first less those of the second, which may be another
+	 * thread's; as asked for, and by object size.
+	 */
+	_Atomic uint64_t live_bytes, live_spans;
 	struct vs_bin bin[VS_N_CLASSES];
 };
 

@@ -265,6 +265,40 @@ static void test_what_came_back_while_it_waited(void **state)
 	assert_int_not_equal(vs_pool_alloc(size, &p[0]), CUDA_SUCCESS);
 }
 
+/*
+ * A reader that loses its processor between two threads' counters misses what
+ * one handed out, and not what the other took back.
+ */
+static void test_sum_of_counters_that_go_on(void **state)
+{
+	CUdeviceptr p = take(MiB);
+	struct vs_tcache *tc = vs_thread_self()->cache;
+	struct vs_pool *pool = vs_pool_of(0);
+	const struct vs_stats *stats = &pool->stats;
+	uint64_t before = pool->need;
+
+	(void)state;
+	for (int sign = -1; sign <= 1; sign += 2) {
+		uint64_t miss = (uint64_t)sign << 40;
+
+		vs_stat_bump(tc, live_bytes, miss);
+		vs_stat_bump(tc, live_spans, miss);
+		vs_stat_bump(tc, allocs, miss);
+		give(take(32 * MiB));
+		vs_pool_refresh(0);
+		assert_in_range(vs_stat_get(stats, live), 0, pool->slab_bytes);
+		assert_in_range(vs_stat_get(stats, blocks), 0,
+				pool->slab_bytes / 512);
+		assert_in_range(vs_range_slack(pool), 0, pool->slab_bytes);
+		vs_stat_bump(tc, live_bytes, -miss);
+		vs_stat_bump(tc, live_spans, -miss);
+		vs_stat_bump(tc, allocs, -miss);
+	}
+	assert_in_range(pool->need, before,
+			before + 32 * MiB + pool->slab_bytes);
+	give(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -279,6 +313,7 @@ int main(void)
 		cmocka_unit_test_setup(test_cache_of_a_dying_context, fresh),
 		cmocka_unit_test_setup(test_what_came_back_while_it_waited,
 				       fresh),
+		cmocka_unit_test_setup(test_sum_of_counters_that_go_on, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
