@@ -148,6 +148,12 @@ uint64_t vs_pool_give_way(int i);
 /* Decay: idle memory above the threshold unused for DECAY_MS goes back. */
 void vs_pool_tick(void);
 /*
+ * Something that was freed to pool `i` has not been seen complete: a later tick
+ * will find it idle, though nobody calls meanwhile. Looks at each batch of
+ * small objects.
+ */
+bool vs_pool_is_waiting(int i);
+/*
  * The process is about to end: whoever gives idle memory back stops after the
  * chunk in hand, until this is called with false.
  */

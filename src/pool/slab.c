@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/slab.h"
 
+#include <limits.h>
+
 #include "base/meta.h"
 #include "pool/dead.h"
 #include "pool/mark.h"
@@ -23,6 +25,8 @@ static size_t slab_struct_size(unsigned n_objects)
 
 #define LARGEST ((size_t)2 << 20) /* bytes of a slab */
 #define WASTE 32		  /* less than this part of it is no loss */
+/* For a part of a sweep, 254 objects each at most. */
+enum { SOME_BATCHES = 32 };
 
 /*
  * Eight objects or more, above 256 KiB two. The first multiple of a page that
@@ -338,16 +342,23 @@ void vs_slab_revive(struct vs_pool *pool, struct vs_slab *slab)
 		__atomic_store_n(&slab->caches, slab->ctx, __ATOMIC_RELAXED);
 }
 
+/* What a sweep takes: batches of no newer tag, so many at most. */
+struct sweep {
+	uint64_t tag;
+	unsigned left;
+};
+
 /* Objects of done batches of one class go home; empty slabs go. */
 static uint64_t sweep_class(struct vs_pool *pool, struct vs_slabs *s,
-			    unsigned class)
+			    unsigned class, struct sweep *sweep)
 {
 	struct vs_slab *slab;
 	struct vs_batch *b;
 	uint64_t bytes = 0;
 
-	while ((b = s->class[class].pending) &&
-	       vs_fence_is_done(&pool->fence, b->tag)) {
+	while (sweep->left > 0 && (b = s->class[class].pending) &&
+	       b->tag <= sweep->tag && vs_fence_is_done(&pool->fence, b->tag)) {
+		sweep->left--;
 		s->class[class].pending = b->next;
 		for (unsigned i = 0; i < b->n; i++)
 			vs_slab_put(pool, b->obj[i]);
@@ -362,15 +373,30 @@ static uint64_t sweep_class(struct vs_pool *pool, struct vs_slabs *s,
 	return bytes;
 }
 
-uint64_t vs_slab_sweep(struct vs_pool *pool)
+static uint64_t sweep_all(struct vs_pool *pool, struct sweep *sweep)
 {
 	uint64_t bytes = 0;
 
 	for (struct vs_slabs *s = pool->slabs; s; s = s->next) {
 		for (unsigned c = 0; c < VS_N_CLASSES; c++)
-			bytes += sweep_class(pool, s, c);
+			bytes += sweep_class(pool, s, c, sweep);
 	}
 	return bytes;
+}
+
+uint64_t vs_slab_sweep(struct vs_pool *pool)
+{
+	struct sweep all = {.tag = UINT64_MAX, .left = UINT_MAX};
+
+	return sweep_all(pool, &all);
+}
+
+bool vs_slab_sweep_some(struct vs_pool *pool, uint64_t tag)
+{
+	struct sweep some = {.tag = tag, .left = SOME_BATCHES};
+
+	sweep_all(pool, &some);
+	return some.left == 0;
 }
 
 uint64_t vs_slab_newest(const struct vs_pool *pool)

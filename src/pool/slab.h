@@ -184,6 +184,11 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
  * back to the heap. Returns bytes given back. Lock.
  */
 uint64_t vs_slab_sweep(struct vs_pool *pool);
+/*
+ * The same of some batches, with tags no newer than `tag`; whether there may be
+ * more of them. Keeps the lock for some 0.1 ms. Lock.
+ */
+bool vs_slab_sweep_some(struct vs_pool *pool, uint64_t tag);
 /* The newest tag of the batches, 0 without any. Looks at each. Lock. */
 uint64_t vs_slab_newest(const struct vs_pool *pool);
 /* Takes back everything a dying, idle context owned. Lock. */

@@ -109,6 +109,7 @@ struct vs_pool {
 	int index;			  /* among the pools; constant */
 	uint64_t seen_calls, quiet_since; /* decay's; count, clock */
 	unsigned n_quiet_looks;		  /* decay's, since quiet_since */
+	uint64_t swept, swept_tag;	  /* decay's; clock, tag then */
 	uint64_t need_since;		  /* clock; begin of a window */
 	uint64_t most_now, most_before;	  /* bytes live in it and the last */
 	_Atomic bool is_prepared;	  /* once; see pool/prepare.c */

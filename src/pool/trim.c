@@ -28,6 +28,7 @@
  * one that came behind a kernel of one and a half, and would have been served.
  */
 #define RELIEF_PATIENCE ((uint64_t)10000000000)
+enum { QUIET_LOOKS = 4 };
 /* Looks at what is pending here, for another process, a ms and more apart. */
 enum { GIVE_WAY_MS = 800 };
 /* How long a question may wait for the answer to be of one moment. */
@@ -241,6 +242,18 @@ static void look_at_pending(struct vs_pool *pool)
 	vs_fence_poll(&pool->fence);
 }
 
+static bool is_waiting(struct vs_pool *pool)
+{
+	return !vs_fence_is_complete(&pool->fence, vs_mark_newest(pool));
+}
+
+bool vs_pool_is_waiting(int i)
+{
+	struct vs_pool *pool = vs_pool_by_index(i);
+
+	return pool && is_waiting(pool);
+}
+
 /*
  * Keeps Note [Need]. Returns bytes held beyond it, at the end of a window: a
  * program may go round all that is idle before any of that is old. Lock.
@@ -264,13 +277,60 @@ static uint64_t forget_need(struct vs_pool *pool, uint64_t now, uint64_t live,
 }
 
 /*
+ * What small objects leave is in nobody's hands, nor is it idle, before it is
+ * swept. So what was freed an age ago goes home, and nobody has used since,
+ * also while threads go on: then they need the lock.
+ */
+static void sweep_old(struct vs_pool *pool, uint64_t now, uint64_t age)
+{
+	struct vs_fence *f = &pool->fence;
+	uint64_t tag, next;
+	bool is_due;
+
+	pthread_mutex_lock(&pool->lock);
+	is_due = now >= pool->swept + age &&
+		 vs_range_slack(pool) > pool->release_threshold;
+	tag = pool->swept_tag;
+	next = vs_fence_tag(f);
+	if (is_due) {
+		pool->swept = now;
+		pool->swept_tag = next;
+	}
+	pthread_mutex_unlock(&pool->lock);
+	if (!is_due)
+		return;
+	vs_fence_cover(f, next);
+	vs_fence_poll(f);
+	do {
+		pthread_mutex_lock(&pool->lock);
+		is_due = vs_slab_sweep_some(pool, tag);
+		pthread_mutex_unlock(&pool->lock);
+	} while (is_due);
+}
+
+/*
+ * Nothing was called for an age. Looks that find work that goes on do not
+ * count: it will end unseen.
+ */
+static void look_when_quiet(struct vs_pool *pool)
+{
+	vs_fence_record(&pool->fence);
+	collect(pool);
+	if (is_waiting(pool))
+		return;
+	pthread_mutex_lock(&pool->lock);
+	pool->n_quiet_looks++;
+	pthread_mutex_unlock(&pool->lock);
+}
+
+/*
  * Decay of one pool. Thread caches are emptied only once nothing was allocated
  * for the whole time: before, they are in use.
  */
 static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 {
 	uint64_t allocs, idle, asked, given, blocks, surplus, spare;
-	bool is_quiet;
+	bool is_quiet, is_looked_at;
 
 	look_at_pending(pool);
 	pthread_mutex_lock(&pool->lock);
@@ -285,16 +345,14 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 		pool->n_quiet_looks = 0;
 	}
 	vs_range_harvest(pool);
+	is_quiet = now - pool->quiet_since >= age;
 	/* a few looks: the first marks, a later one finds it complete */
-	is_quiet = now - pool->quiet_since >= age &&
-		   (pool->n_quiet_looks < 4 ||
-		    vs_stat_get(&pool->stats, pending) > 0);
-	pool->n_quiet_looks += is_quiet;
+	is_looked_at = pool->n_quiet_looks >= QUIET_LOOKS;
 	pthread_mutex_unlock(&pool->lock);
-	if (is_quiet) {
-		vs_fence_record(&pool->fence);
-		collect(pool);
-	}
+	if (!is_quiet)
+		sweep_old(pool, now, age);
+	else if (!is_looked_at)
+		look_when_quiet(pool);
 	retire(pool);
 	pthread_mutex_lock(&pool->lock);
 	idle = pool->chunks.idle_bytes;

@@ -58,12 +58,11 @@ static uint64_t period_ms(void)
  * What the pools hold and served, as one number: while it stays the same
  * nobody used them. *is_pending_out: some memory waits for its marker.
  */
-static uint64_t fingerprint(bool *is_pending_out)
+static uint64_t fingerprint(void)
 {
 	uint64_t sum = 0;
 	int n = vs_pool_count();
 
-	*is_pending_out = false;
 	for (int i = 0; i < n; i++) {
 		CUdevice device;
 		const struct vs_stats *stats = vs_pool_stats(i, &device);
@@ -76,10 +75,20 @@ static uint64_t fingerprint(bool *is_pending_out)
 				sum = sum * 31 + row.value;
 		sum = sum * 31 + vs_stat_get(stats, small_hit);
 		sum = sum * 31 + vs_stat_get(stats, large_hit);
-		if (vs_stat_get(stats, pending))
-			*is_pending_out = true;
 	}
 	return sum;
+}
+
+/* Something was freed whose work goes on: it will be idle, unseen. */
+static bool is_waiting(void)
+{
+	int n = vs_pool_count();
+
+	for (int i = 0; i < n; i++) {
+		if (vs_pool_is_waiting(i))
+			return true;
+	}
+	return false;
 }
 
 /* Other processes ask for what is idle here; whether one did. */
@@ -129,10 +138,9 @@ static uint64_t sleep_ms(uint64_t *quiet_ms)
 {
 	static uint64_t last;
 	uint64_t period = vs_trace_is_on ? TRACE_MS : period_ms();
-	bool is_pending;
-	uint64_t now = fingerprint(&is_pending);
+	uint64_t now = fingerprint();
 
-	if (now != last || is_pending) {
+	if (now != last || is_waiting()) {
 		last = now;
 		*quiet_ms = 0;
 		atomic_store(&vs_service_is_dozing, false);

@@ -8,7 +8,7 @@ _Atomic int fake_n_pools;
 struct vs_stats fake_stats[FAKE_POOLS];
 _Atomic uint64_t fake_id, fake_given;
 _Atomic int fake_n_trims, fake_n_ticks, fake_n_refreshes, fake_n_relaxes;
-_Atomic bool fake_is_ending;
+_Atomic bool fake_is_ending, fake_is_waiting;
 void (*_Atomic fake_in_trim)(void);
 
 void fake_fill(int i)
@@ -60,6 +60,12 @@ uint64_t vs_pool_give_way(int i)
 void vs_pool_ending(bool is)
 {
 	fake_is_ending = is;
+}
+
+bool vs_pool_is_waiting(int i)
+{
+	(void)i;
+	return fake_is_waiting;
 }
 
 void vs_pool_tick(void)

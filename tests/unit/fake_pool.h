@@ -23,8 +23,8 @@ extern _Atomic int fake_n_relaxes;
 /* What vs_pool_device_id says of every pool, and vs_pool_give_way gives. */
 extern _Atomic uint64_t fake_id, fake_given;
 
-/* What vs_pool_ending was told. */
-extern _Atomic bool fake_is_ending;
+/* What vs_pool_ending was told; what vs_pool_is_waiting says of every pool. */
+extern _Atomic bool fake_is_ending, fake_is_waiting;
 
 /* Runs inside each vs_pool_trim, if set. */
 extern void (*_Atomic fake_in_trim)(void);

@@ -420,6 +420,50 @@ static void test_decay_needs_no_other_call(void **state)
 	assert_in_range(fake.held, 0, 64 * MiB);
 }
 
+enum { N_SMALL = 600, TICK_MS = 750 };
+
+static void free_many_small(void)
+{
+	static CUdeviceptr p[N_SMALL];
+
+	for (int i = 0; i < N_SMALL; i++)
+		p[i] = take(MiB);
+	for (int i = 0; i < N_SMALL; i++)
+		give(p[i]);
+}
+
+/* A call now and then keeps what the threads have, not all they once had. */
+static void test_decay_of_small_ones_beside_a_few(void **state)
+{
+	(void)state;
+	free_many_small();
+	for (int ms = 0; ms < 15000; ms += TICK_MS) {
+		give(take(4096));
+		vs_pool_tick();
+		fake.now += TICK_MS * MS;
+	}
+	assert_in_range(fake.held, 0, 128 * MiB);
+}
+
+/* What was freed long before its work ends is not forgotten meanwhile. */
+static void test_decay_of_small_ones_behind_long_work(void **state)
+{
+	(void)state;
+	fake.lag_ns = 20000 * MS;
+	free_many_small();
+	for (int ms = 0; ms < 20000; ms += TICK_MS) {
+		vs_pool_tick();
+		assert_true(vs_pool_is_waiting(0));
+		fake.now += TICK_MS * MS;
+	}
+	for (int ms = 0; ms < 10000; ms += TICK_MS) {
+		fake.now += TICK_MS * MS;
+		vs_pool_tick();
+	}
+	assert_false(vs_pool_is_waiting(0));
+	assert_in_range(fake.held, 0, 64 * MiB);
+}
+
 static void test_decay_zero_acts_at_synchronize(void **state)
 {
 	(void)state;
@@ -608,6 +652,8 @@ int main(void)
 		T(decay),
 		T(pressure_from_others),
 		T(decay_needs_no_other_call),
+		T(decay_of_small_ones_beside_a_few),
+		T(decay_of_small_ones_behind_long_work),
 		T(decay_zero_acts_at_synchronize),
 		T(memory_limit),
 		T(out_of_memory_ladder),
