@@ -341,7 +341,7 @@ static CUresult free_slow(struct vs_thread *t, struct vs_pool *pool,
 	slab = vs_slab_at(pool, p);
 	if (!slab)
 		return VS_PASS;
-	tc = cache_for(t, pool, slab->ctx);
+	tc = atomic_load(&pool->n_short) ? NULL : cache_for(t, pool, slab->ctx);
 	r = tc && tc->ctx == vs_slab_caches(slab)
 		    ? vs_tcache_put(tc, slab, p)
 		    : vs_tcache_put_elsewhere(pool, slab, p);

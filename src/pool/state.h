@@ -63,7 +63,7 @@ struct vs_pool {
 	_Atomic(struct vs_range *) *owner_stretch; /* by stretch; atomics */
 	struct vs_slab **slab_at; /* by VS_SLAB_PAGE of the slab heap; atomic */
 	CUdeviceptr slabs_end;	  /* the slab heap begins the arena; constant */
-	/* frees take the slow path: fussy, or a context is in trouble; lock */
+	/* frees take the slow path: see vs_trouble_beware(); lock */
 	_Atomic bool is_wary;
 	bool is_fussy;	    /* sync, zero, junk, guard; constant */
 	bool is_sync;	    /* constant */
@@ -86,6 +86,8 @@ struct vs_pool {
 	_Atomic uint64_t refused; /* clock, ns; the driver had no more, last */
 	/* what was freed outlived the device's last context, see pool/end */
 	_Atomic bool is_left;
+	/* threads that are out of memory, see Note [Hoards] in pool/ladder.c */
+	_Atomic unsigned n_short;
 	/* tag that pool/trim waited for in vain for others; in one thread */
 	uint64_t give_way_vain;
 	/* ranges only, asked for and given; written under lock, read anywhere

@@ -276,8 +276,8 @@ static bool refill_own(struct vs_tcache *tc, struct vs_bin *bin, unsigned class)
 
 bool vs_tcache_refill(struct vs_tcache *tc, unsigned class)
 {
+	bool is_short = atomic_load(&tc->pool->n_short) > 0, is_filled;
 	struct vs_bin *bin = &tc->bin[class];
-	bool is_filled;
 
 	if (refill_own(tc, bin, class))
 		return true;
@@ -285,8 +285,9 @@ bool vs_tcache_refill(struct vs_tcache *tc, unsigned class)
 	spin_lock(tc);
 	is_filled = !atomic_load(&tc->ctx->is_dead) && open_bin(bin);
 	if (is_filled && bin->idle->n == 0)
-		is_filled = vs_slab_refill(tc->pool, tc->slabs, class, bin->cap,
-					   bin->idle) > 0;
+		is_filled =
+			vs_slab_refill(tc->pool, tc->slabs, class,
+				       is_short ? 1 : bin->cap, bin->idle) > 0;
 	spin_unlock(tc);
 	pthread_mutex_unlock(&tc->pool->lock);
 	return is_filled;

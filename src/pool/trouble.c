@@ -11,6 +11,7 @@ void vs_trouble_beware(struct vs_pool *pool)
 	bool is_wary = pool->is_fussy;
 
 	pthread_mutex_lock(&pool->lock);
+	is_wary |= atomic_load(&pool->n_short) > 0;
 	if (vs_ctx_gather(&set, (uint64_t)1 << pool->dev.device)) {
 		for (int i = 0; i < set.n; i++)
 			is_wary |= atomic_load(&set.list[i]->trouble) != 0;

@@ -27,7 +27,10 @@ CUresult vs_trouble_alloc_beside(size_t size, CUdeviceptr *out);
  * if nothing is wrong there; the next allocation makes sure of it.
  */
 CUresult vs_trouble_free(void);
-/* What contexts there are, or in what trouble, has changed. Takes pool.lock. */
+/*
+ * What contexts there are, or in what trouble, has changed, or whether memory
+ * is short. Takes pool.lock.
+ */
 void vs_trouble_beware(struct vs_pool *pool);
 
 #endif

@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include "driver/real.h"
 #include "fake_test.h"
 #include "pool/range.h"
 #include "pool/state.h"
@@ -299,6 +300,49 @@ static void test_sum_of_counters_that_go_on(void **state)
 	give(p);
 }
 
+static __typeof__(cuMemCreate) *create;
+static unsigned n_created_short;
+
+/* Another thread frees and allocates while this one is out of memory. */
+static CUresult CUDAAPI turn_over_and_create(CUmemGenericAllocationHandle *out,
+					     size_t size,
+					     const CUmemAllocationProp *prop,
+					     unsigned long long flags)
+{
+	struct vs_tcache *tc = vs_thread_self()->cache;
+	struct vs_bin *bin = &tc->bin[vs_class_of(MiB)];
+
+	if (atomic_load(&tc->pool->n_short) > 0) {
+		n_created_short++;
+		vs_tcache_flush(tc->pool, NULL);
+		for (int i = 0; i < N; i++)
+			give(take(MiB));
+		assert_int_equal(bin->freed->n, 0);
+		assert_int_equal(bin->idle->n, 0);
+	}
+	return create(out, size, prop, flags);
+}
+
+static void test_no_hoards_while_memory_is_short(void **state)
+{
+	struct vs_pool *pool;
+	CUdeviceptr p;
+
+	(void)state;
+	warm_up();
+	pool = vs_pool_of(0);
+	create = vs_real.cuMemCreate;
+	vs_real.cuMemCreate = turn_over_and_create;
+	p = take((size_t)15 << 30);
+	assert_int_equal(n_created_short, 0);
+	assert_int_equal(vs_pool_alloc((size_t)2 << 30, &p),
+			 CUDA_ERROR_OUT_OF_MEMORY);
+	assert_in_range(n_created_short, 1, 100);
+	assert_int_equal(atomic_load(&pool->n_short), 0);
+	assert_false(atomic_load(&pool->is_wary));
+	vs_real.cuMemCreate = create;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -314,6 +358,8 @@ int main(void)
 		cmocka_unit_test_setup(test_what_came_back_while_it_waited,
 				       fresh),
 		cmocka_unit_test_setup(test_sum_of_counters_that_go_on, fresh),
+		cmocka_unit_test_setup(test_no_hoards_while_memory_is_short,
+				       fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
