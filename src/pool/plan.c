@@ -402,6 +402,7 @@ static CUresult attempt(struct vs_pool *pool, struct vs_plan *plan,
 	plan->heap = &pool->heap[kind];
 	plan->kind = kind;
 	plan->span = plan->left = span;
+	plan->is_thorough = how == VS_GROW_ALL;
 	plan->region = plan->number = ++pool->chunks.regions;
 	TAILQ_INIT(&plan->steps);
 	r = decide(pool, plan, how, may_extend);

@@ -40,6 +40,7 @@ struct vs_plan {
 	struct vs_range *base; /* busy, was idle: extended; or NULL */
 	bool is_leftward;      /* it is extended to the left */
 	bool is_alone;	       /* see is_alone() in pool/plan.c */
+	bool is_thorough;      /* no idle chunk is overlooked */
 	uint64_t lead;	       /* bytes of the first chunk before the block */
 	uint64_t left;	       /* bytes yet to be found */
 	uint64_t region;

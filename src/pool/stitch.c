@@ -1,9 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/stitch.h"
 
+#include <limits.h>
+
 #define NO_CAP UINT64_MAX
 #define WORTH_A_VIEW ((uint64_t)4 << 20) /* bytes a tail must bring more */
 #define WORTH_AN_END ((uint64_t)4 << 20) /* bytes the last must save */
+/*
+ * Chunks looked at for one piece: those mapped in the plan's region are passed
+ * over each time, and on a device full of small chunks that took a second.
+ */
+enum { LOOKS = 256 };
+
+static int looks(const struct vs_plan *plan)
+{
+	return plan->is_thorough ? INT_MAX : LOOKS;
+}
 
 /* Largest chunk to touch: a small block would keep it from being idle. */
 static uint64_t cap_of(struct vs_pool *pool, struct vs_plan *plan,
@@ -131,10 +143,11 @@ static struct vs_chunk *find_part(struct vs_pool *pool, struct vs_plan *plan,
 
 	if (pool->is_contiguous)
 		return NULL;
-	for (c = vs_chunk_end_from(pool, end, plan->left); c;
-	     c = vs_chunk_end_next(c, end)) {
+	c = vs_chunk_end_from(pool, end, plan->left);
+	for (int i = 0; c && i < looks(plan); i++) {
 		if (may_use(pool, plan, c, cap))
 			return c;
+		c = vs_chunk_end_next(c, end);
 	}
 	return NULL;
 }
@@ -143,12 +156,12 @@ static struct vs_chunk *find_part(struct vs_pool *pool, struct vs_plan *plan,
 static struct vs_chunk *find_end(struct vs_pool *pool, struct vs_plan *plan,
 				 uint64_t cap)
 {
-	struct vs_chunk *c;
+	struct vs_chunk *c = vs_chunk_free_from(pool, plan->left);
 
-	for (c = vs_chunk_free_from(pool, plan->left); c;
-	     c = vs_chunk_free_next(c)) {
+	for (int i = 0; c && i < looks(plan); i++) {
 		if (may_use(pool, plan, c, cap))
 			return c;
+		c = vs_chunk_free_next(c);
 	}
 	return NULL;
 }
@@ -161,9 +174,11 @@ static struct vs_chunk *find_piece(struct vs_pool *pool, struct vs_plan *plan,
 
 	if (pool->is_contiguous)
 		return NULL;
-	for (c = vs_chunk_free_last(pool); c; c = vs_chunk_free_prev(c)) {
+	c = vs_chunk_free_last(pool);
+	for (int i = 0; c && i < looks(plan); i++) {
 		if (may_use(pool, plan, c, cap))
 			return c;
+		c = vs_chunk_free_prev(c);
 	}
 	return NULL;
 }
