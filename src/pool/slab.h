@@ -186,7 +186,7 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 uint64_t vs_slab_sweep(struct vs_pool *pool);
 /*
  * The same of some batches, with tags no newer than `tag`; whether there may be
- * more of them. Keeps the lock for some 0.1 ms. Lock.
+ * more of them. Takes 0.03 to 0.12 ms (a CPU, counting driver). Lock.
  */
 bool vs_slab_sweep_some(struct vs_pool *pool, uint64_t tag);
 /* The newest tag of the batches, 0 without any. Looks at each. Lock. */

@@ -284,8 +284,8 @@ static uint64_t forget_need(struct vs_pool *pool, uint64_t now, uint64_t live,
 static void sweep_old(struct vs_pool *pool, uint64_t now, uint64_t age)
 {
 	struct vs_fence *f = &pool->fence;
+	bool is_due, is_more = true;
 	uint64_t tag, next;
-	bool is_due;
 
 	pthread_mutex_lock(&pool->lock);
 	is_due = now >= pool->swept + age &&
@@ -301,11 +301,11 @@ static void sweep_old(struct vs_pool *pool, uint64_t now, uint64_t age)
 		return;
 	vs_fence_cover(f, next);
 	vs_fence_poll(f);
-	do {
+	while (is_more && !atomic_load(&is_ending)) {
 		pthread_mutex_lock(&pool->lock);
-		is_due = vs_slab_sweep_some(pool, tag);
+		is_more = vs_slab_sweep_some(pool, tag);
 		pthread_mutex_unlock(&pool->lock);
-	} while (is_due);
+	}
 }
 
 /*

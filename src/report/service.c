@@ -56,7 +56,7 @@ static uint64_t period_ms(void)
 
 /*
  * What the pools hold and served, as one number: while it stays the same
- * nobody used them. *is_pending_out: some memory waits for its marker.
+ * nobody used them.
  */
 static uint64_t fingerprint(void)
 {
