@@ -5,7 +5,7 @@
 #ifndef VS_BASE_API_H
 #define VS_BASE_API_H
 
-#include <cuda.h>
+#include "base/newer.h"
 
 enum vs_api {
 #define API(symbol, base, since, flags) VS_API_##symbol,

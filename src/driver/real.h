@@ -13,10 +13,11 @@
 #ifndef VS_DRIVER_REAL_H
 #define VS_DRIVER_REAL_H
 
-#include <cuda.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+
+#include "base/newer.h"
 
 struct vs_real {
 #define API(symbol, base, since, flags) __typeof__(symbol) *symbol;

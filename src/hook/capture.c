@@ -95,6 +95,40 @@ VS_EXPORT CUresult CUDAAPI cuStreamBeginCaptureToGraph_ptsz(
 		     graph, dependencies, edges, n_dependencies, mode);
 }
 
+VS_EXPORT CUresult CUDAAPI cuStreamBeginRecaptureToGraph(
+	CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
+	CUgraphRecaptureCallback on_mismatch, void *data)
+{
+	return BEGUN(cuStreamBeginRecaptureToGraph, false, mode, stream, mode,
+		     graph, on_mismatch, data);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamBeginRecaptureToGraph_ptsz(
+	CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
+	CUgraphRecaptureCallback on_mismatch, void *data)
+{
+	return BEGUN(cuStreamBeginRecaptureToGraph_ptsz, true, mode, stream,
+		     mode, graph, on_mismatch, data);
+}
+
+/*
+ * Into a command list of a graphics API; cuda.h calls it alike to the relaxed
+ * mode. Whether a marker of the context harms it is not known: none is set.
+ */
+VS_EXPORT CUresult CUDAAPI
+cuStreamBeginCaptureToCig(CUstream stream, CUstreamCigCaptureParams *params)
+{
+	return BEGUN(cuStreamBeginCaptureToCig, false,
+		     CU_STREAM_CAPTURE_MODE_RELAXED, stream, params);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamBeginCaptureToCig_ptsz(
+	CUstream stream, CUstreamCigCaptureParams *params)
+{
+	return BEGUN(cuStreamBeginCaptureToCig_ptsz, true,
+		     CU_STREAM_CAPTURE_MODE_RELAXED, stream, params);
+}
+
 /*
  * A failing cuStreamEndCapture may have ended an invalid capture, or may have
  * refused because the call was wrong.
@@ -110,29 +144,46 @@ static bool has_ended(CUresult result, CUstream stream,
 	       status == CU_STREAM_CAPTURE_STATUS_NONE;
 }
 
+/*
+ * The end of a capture by the driver's function of this row, with its
+ * arguments; its answer. The driver's `is_capturing` sees the stream as it
+ * does.
+ */
+#define ENDED(api, is_per_thread, is_capturing, ...)                           \
+	__extension__({                                                        \
+		bool is_open = vs_enter(VS_API_##api);                         \
+		CUresult result = vs_seen(vs_real.api(__VA_ARGS__));           \
+                                                                               \
+		if (is_open &&                                                 \
+		    has_ended(result, stream, vs_real.is_capturing))           \
+			vs_capture_ended(stream, is_per_thread);               \
+		result;                                                        \
+	})
+
 VS_EXPORT CUresult CUDAAPI cuStreamEndCapture(CUstream stream,
 					      CUgraph *graph_out)
 {
-	bool is_open = vs_enter(VS_API_cuStreamEndCapture);
-	CUresult result =
-		vs_seen(vs_real.cuStreamEndCapture(stream, graph_out));
-
-	if (is_open && has_ended(result, stream, vs_real.cuStreamIsCapturing))
-		vs_capture_ended(stream, false);
-	return result;
+	return ENDED(cuStreamEndCapture, false, cuStreamIsCapturing, stream,
+		     graph_out);
 }
 
 VS_EXPORT CUresult CUDAAPI cuStreamEndCapture_ptsz(CUstream stream,
 						   CUgraph *graph_out)
 {
-	bool is_open = vs_enter(VS_API_cuStreamEndCapture_ptsz);
-	CUresult result =
-		vs_seen(vs_real.cuStreamEndCapture_ptsz(stream, graph_out));
+	return ENDED(cuStreamEndCapture_ptsz, true, cuStreamIsCapturing_ptsz,
+		     stream, graph_out);
+}
 
-	if (is_open &&
-	    has_ended(result, stream, vs_real.cuStreamIsCapturing_ptsz))
-		vs_capture_ended(stream, true);
-	return result;
+VS_EXPORT CUresult CUDAAPI cuStreamEndCaptureToCig(CUstream stream)
+{
+	return ENDED(cuStreamEndCaptureToCig, false, cuStreamIsCapturing,
+		     stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamEndCaptureToCig_ptsz(CUstream stream)
+{
+	return ENDED(cuStreamEndCaptureToCig_ptsz, true,
+		     cuStreamIsCapturing_ptsz, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuStreamDestroy(CUstream stream)

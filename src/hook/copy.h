@@ -49,6 +49,19 @@ struct vs_way {
 #define VS_ASYNC(stream) ((struct vs_way){true, false, (stream)})
 #define VS_ASYNC_PT(stream) ((struct vs_way){true, true, (stream)})
 
+/* A copy of `size` bytes in a row, between any two places. */
+static inline CUDA_MEMCPY3D vs_copy_row(CUdeviceptr dst, CUdeviceptr src,
+					size_t size)
+{
+	return (CUDA_MEMCPY3D){.dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+			       .dstDevice = dst,
+			       .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+			       .srcDevice = src,
+			       .WidthInBytes = size,
+			       .Height = 1,
+			       .Depth = 1};
+}
+
 /* The contexts that a copy comes between, see Note [Order of copies]. */
 struct vs_order {
 	CUcontext current, owners[2];

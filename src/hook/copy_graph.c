@@ -27,6 +27,17 @@ static void open_set(bool is_open, const CUDA_MEMSET_NODE_PARAMS *set,
 		vs_copy_open_set(set->dst, ctx);
 }
 
+static void open_batch_node(const struct vs_batch_node *b)
+{
+	for (size_t i = 0; i < b->count && b->dsts && b->srcs && b->sizes;
+	     i++) {
+		CUDA_MEMCPY3D copy =
+			vs_copy_row(b->dsts[i], b->srcs[i], b->sizes[i]);
+
+		vs_copy_open_node(&copy, b->ctx);
+	}
+}
+
 static void open_node(bool is_open, const CUgraphNodeParams *node)
 {
 	if (!is_open || !node || vs_pool_count() == 0)
@@ -36,6 +47,8 @@ static void open_node(bool is_open, const CUgraphNodeParams *node)
 				  node->memcpy.copyCtx);
 	else if (node->type == CU_GRAPH_NODE_TYPE_MEMSET)
 		vs_copy_open_set(node->memset.dst, node->memset.ctx);
+	else if (node->type == VS_NODE_MEMCPY_BATCH)
+		open_batch_node((const void *)node->reserved1);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *out, CUgraph graph,
@@ -128,6 +141,19 @@ VS_EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *out, CUgraph graph,
 						 n_after, params));
 }
 
+VS_EXPORT CUresult CUDAAPI cuGraphAddNode_v3(CUgraphNode *out, CUgraph graph,
+					     const CUgraphNode *after,
+					     const CUgraphEdgeData *edges,
+					     size_t n_after,
+					     CUgraphNodeParams *params)
+{
+	bool is_open = vs_enter(VS_API_cuGraphAddNode_v3);
+
+	open_node(is_open, params);
+	return vs_seen(vs_real.cuGraphAddNode_v3(out, graph, after, edges,
+						 n_after, params));
+}
+
 VS_EXPORT CUresult CUDAAPI cuGraphNodeSetParams(CUgraphNode node,
 						CUgraphNodeParams *params)
 {
@@ -135,6 +161,15 @@ VS_EXPORT CUresult CUDAAPI cuGraphNodeSetParams(CUgraphNode node,
 
 	open_node(is_open, params);
 	return vs_seen(vs_real.cuGraphNodeSetParams(node, params));
+}
+
+VS_EXPORT CUresult CUDAAPI cuGraphNodeSetParams_v2(CUgraphNode node,
+						   CUgraphNodeParams *params)
+{
+	bool is_open = vs_enter(VS_API_cuGraphNodeSetParams_v2);
+
+	open_node(is_open, params);
+	return vs_seen(vs_real.cuGraphNodeSetParams_v2(node, params));
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec exec,
@@ -257,6 +292,26 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DBatchAsync_ptsz(
 {
 	return COPIED_BATCH_3D(cuMemcpy3DBatchAsync_ptsz, VS_ASYNC_PT(stream),
 			       n, copies, failed, flags, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI
+cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *copies,
+			      unsigned long long flags, CUstream stream)
+{
+	const size_t n = 1;
+
+	return COPIED_BATCH_3D(cuMemcpy3DWithAttributesAsync, VS_ASYNC(stream),
+			       copies, flags, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI
+cuMemcpy3DWithAttributesAsync_ptsz(CUDA_MEMCPY3D_BATCH_OP *copies,
+				   unsigned long long flags, CUstream stream)
+{
+	const size_t n = 1;
+
+	return COPIED_BATCH_3D(cuMemcpy3DWithAttributesAsync_ptsz,
+			       VS_ASYNC_PT(stream), copies, flags, stream);
 }
 #endif
 

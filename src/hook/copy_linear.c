@@ -5,24 +5,13 @@
  */
 #include "hook/copy.h"
 
-static CUDA_MEMCPY3D row(CUdeviceptr dst, CUdeviceptr src, size_t size)
-{
-	return (CUDA_MEMCPY3D){.dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-			       .dstDevice = dst,
-			       .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-			       .srcDevice = src,
-			       .WidthInBytes = size,
-			       .Height = 1,
-			       .Depth = 1};
-}
-
 static bool open_row(CUdeviceptr dst, CUdeviceptr src, size_t size,
 		     struct vs_way way) __attribute__((cold));
 
 static bool open_row(CUdeviceptr dst, CUdeviceptr src, size_t size,
 		     struct vs_way way)
 {
-	CUDA_MEMCPY3D copy = row(dst, src, size);
+	CUDA_MEMCPY3D copy = vs_copy_row(dst, src, size);
 
 	return vs_copy_open(&copy, way);
 }
@@ -33,7 +22,7 @@ static CUresult between(CUdeviceptr dst, CUdeviceptr src, size_t size,
 static CUresult between(CUdeviceptr dst, CUdeviceptr src, size_t size,
 			struct vs_way way)
 {
-	CUDA_MEMCPY3D copy = row(dst, src, size);
+	CUDA_MEMCPY3D copy = vs_copy_row(dst, src, size);
 
 	return vs_copy_between(&copy, way);
 }
@@ -44,7 +33,7 @@ static void begin_row(struct vs_order *order, CUdeviceptr dst, CUdeviceptr src,
 static void begin_row(struct vs_order *order, CUdeviceptr dst, CUdeviceptr src,
 		      size_t size, struct vs_way way)
 {
-	CUDA_MEMCPY3D copy = row(dst, src, size);
+	CUDA_MEMCPY3D copy = vs_copy_row(dst, src, size);
 
 	vs_copy_begin(order, &copy, way);
 }
@@ -177,6 +166,24 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyDtoHAsync_v2_ptsz(void *dst, CUdeviceptr src,
 	return COPIED(cuMemcpyDtoHAsync_v2_ptsz, address(dst), src, size,
 		      VS_ASYNC_PT(stream), dst, src, size, stream);
 }
+
+#if CUDA_VERSION >= 12080
+VS_EXPORT CUresult CUDAAPI
+cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size,
+			    CUmemcpyAttributes *attributes, CUstream stream)
+{
+	return COPIED(cuMemcpyWithAttributesAsync, dst, src, size,
+		      VS_ASYNC(stream), dst, src, size, attributes, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemcpyWithAttributesAsync_ptsz(
+	CUdeviceptr dst, CUdeviceptr src, size_t size,
+	CUmemcpyAttributes *attributes, CUstream stream)
+{
+	return COPIED(cuMemcpyWithAttributesAsync_ptsz, dst, src, size,
+		      VS_ASYNC_PT(stream), dst, src, size, attributes, stream);
+}
+#endif
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_ctx,
 					CUdeviceptr src, CUcontext src_ctx,

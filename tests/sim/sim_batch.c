@@ -192,6 +192,24 @@ CUresult sim_cuMemcpy3DBatchAsync(size_t numOps, CUDA_MEMCPY3D_BATCH_OP *opList,
 	return end(&b, result);
 }
 
+/* One copy alone: as a batch of it. */
+CUresult sim_cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src,
+					 size_t size, CUmemcpyAttributes *attr,
+					 CUstream hStream)
+{
+	size_t first = 0;
+
+	return sim_cuMemcpyBatchAsync(&dst, &src, &size, 1, attr, &first, 1,
+				      NULL, hStream);
+}
+
+CUresult sim_cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *op,
+					   unsigned long long flags,
+					   CUstream hStream)
+{
+	return sim_cuMemcpy3DBatchAsync(1, op, NULL, flags, hStream);
+}
+
 #endif
 
 #if CUDA_VERSION >= 13000

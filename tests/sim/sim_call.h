@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/newer.h"
+
 enum sim_function_flag {
 	SIM_NEEDS_INIT = 1,
 	SIM_NEEDS_CTX = 2,

@@ -296,6 +296,33 @@ CUresult sim_cuStreamBeginCaptureToGraph(CUstream hStream, CUgraph hGraph,
 	return begin(hStream, mode, graph);
 }
 
+/* That the graph comes out the same, but for parameters, is not looked at. */
+CUresult sim_cuStreamBeginRecaptureToGraph(
+	CUstream hStream, CUstreamCaptureMode mode, CUgraph hGraph,
+	CUgraphRecaptureCallback callbackFunc, void *userData)
+{
+	struct sim_graph *graph = sim_handle_get(SIM_GRAPH, SIM_OF(hGraph));
+	CUresult result;
+
+	(void)callbackFunc;
+	(void)userData;
+	if (!graph)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = begin(hStream, mode, graph);
+	if (result == CUDA_SUCCESS)
+		sim_graph_clear(graph);
+	return result;
+}
+
+/* There is no command list of a graphics API: what it gets is dropped. */
+CUresult sim_cuStreamBeginCaptureToCig(CUstream hStream,
+				       CUstreamCigCaptureParams *params)
+{
+	if (!params)
+		return CUDA_ERROR_INVALID_VALUE;
+	return begin(hStream, CU_STREAM_CAPTURE_MODE_RELAXED, NULL);
+}
+
 /* Every stream that took part must have been joined by the origin again. */
 static bool all_joined(const struct sim_capture *capture)
 {
@@ -337,6 +364,16 @@ CUresult sim_cuStreamEndCapture(CUstream hStream, CUgraph *phGraph)
 	else
 		sim_graph_free(capture->graph);
 	capture_free(capture);
+	return result;
+}
+
+CUresult sim_cuStreamEndCaptureToCig(CUstream hStream)
+{
+	CUgraph graph;
+	CUresult result = sim_cuStreamEndCapture(hStream, &graph);
+
+	if (result == CUDA_SUCCESS)
+		sim_graph_free(sim_handle_get(SIM_GRAPH, SIM_OF(graph)));
 	return result;
 }
 

@@ -45,7 +45,7 @@ struct sim_node *sim_graph_node(struct sim_graph *graph, unsigned at)
 	return node;
 }
 
-void sim_graph_free(struct sim_graph *graph)
+void sim_graph_clear(struct sim_graph *graph)
 {
 	unsigned i;
 
@@ -55,6 +55,12 @@ void sim_graph_free(struct sim_graph *graph)
 		sim_handle_free(graph->nodes[i]->handle);
 		free(graph->nodes[i]);
 	}
+	graph->n = 0;
+}
+
+void sim_graph_free(struct sim_graph *graph)
+{
+	sim_graph_clear(graph);
 	sim_handle_free(graph->handle);
 	free(graph->ops);
 	free(graph->nodes);

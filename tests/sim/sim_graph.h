@@ -35,6 +35,8 @@ struct sim_graph *sim_graph_new(void);
 void sim_graph_add(struct sim_graph *graph, const struct sim_op *op);
 /* The node of an operation. */
 struct sim_node *sim_graph_node(struct sim_graph *graph, unsigned at);
+/* Takes all operations out. */
+void sim_graph_clear(struct sim_graph *graph);
 void sim_graph_free(struct sim_graph *graph);
 void sim_graph_reset(void);
 

@@ -262,9 +262,34 @@ sim_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 
 /* ---- the same by a tagged union --------------------------------------- */
 
-/* `set` holds what the job points to. NOT_SUPPORTED: of another kind. */
+/* What a job points to that is not in the parameters as such. */
+struct held {
+	CUDA_MEMSET_NODE_PARAMS set;
+	CUDA_MEMCPY3D row;
+};
+
+/* A node is one operation: so is a batch. */
+static CUresult batch_job(const struct vs_batch_node *batch,
+			  struct job *job_out, struct held *held)
+{
+	if (!batch->dsts || !batch->srcs || !batch->sizes)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (batch->count != 1)
+		return CUDA_ERROR_NOT_SUPPORTED;
+	held->row = (CUDA_MEMCPY3D){.dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+				    .dstDevice = *batch->dsts,
+				    .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
+				    .srcDevice = *batch->srcs,
+				    .WidthInBytes = *batch->sizes,
+				    .Height = 1,
+				    .Depth = 1};
+	*job_out = copy_job(&held->row);
+	return CUDA_SUCCESS;
+}
+
+/* NOT_SUPPORTED: of another kind. */
 static CUresult job_of(const CUgraphNodeParams *params, struct job *job_out,
-		       CUDA_MEMSET_NODE_PARAMS *set, CUcontext *ctx_out)
+		       struct held *held, CUcontext *ctx_out)
 {
 	const CUDA_MEMSET_NODE_PARAMS_v2 *v2;
 
@@ -275,16 +300,23 @@ static CUresult job_of(const CUgraphNodeParams *params, struct job *job_out,
 		*ctx_out = params->memcpy.copyCtx;
 		return CUDA_SUCCESS;
 	}
+	if (params->type == VS_NODE_MEMCPY_BATCH) {
+		const struct vs_batch_node *batch =
+			(const void *)params->reserved1;
+
+		*ctx_out = batch->ctx;
+		return batch_job(batch, job_out, held);
+	}
 	if (params->type != CU_GRAPH_NODE_TYPE_MEMSET)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	v2 = &params->memset;
-	*set = (CUDA_MEMSET_NODE_PARAMS){.dst = v2->dst,
-					 .pitch = v2->pitch,
-					 .value = v2->value,
-					 .elementSize = v2->elementSize,
-					 .width = v2->width,
-					 .height = v2->height};
-	*job_out = set_job(set);
+	held->set = (CUDA_MEMSET_NODE_PARAMS){.dst = v2->dst,
+					      .pitch = v2->pitch,
+					      .value = v2->value,
+					      .elementSize = v2->elementSize,
+					      .width = v2->width,
+					      .height = v2->height};
+	*job_out = set_job(&held->set);
 	*ctx_out = v2->ctx;
 	return CUDA_SUCCESS;
 }
@@ -295,10 +327,10 @@ CUresult sim_cuGraphAddNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
 			       size_t numDependencies,
 			       CUgraphNodeParams *nodeParams)
 {
-	CUDA_MEMSET_NODE_PARAMS set;
+	struct held held;
 	CUcontext ctx;
 	struct job job;
-	CUresult result = job_of(nodeParams, &job, &set, &ctx);
+	CUresult result = job_of(nodeParams, &job, &held, &ctx);
 
 	(void)dependencyData;
 	if (result != CUDA_SUCCESS)
@@ -320,10 +352,10 @@ CUresult sim_cuGraphAddNode(CUgraphNode *phGraphNode, CUgraph hGraph,
 CUresult sim_cuGraphNodeSetParams(CUgraphNode hNode,
 				  CUgraphNodeParams *nodeParams)
 {
-	CUDA_MEMSET_NODE_PARAMS set;
+	struct held held;
 	CUcontext ctx;
 	struct job job;
-	CUresult result = job_of(nodeParams, &job, &set, &ctx);
+	CUresult result = job_of(nodeParams, &job, &held, &ctx);
 
 	return result == CUDA_SUCCESS ? set_anew(hNode, &ctx, job) : result;
 }
@@ -331,10 +363,10 @@ CUresult sim_cuGraphNodeSetParams(CUgraphNode hNode,
 CUresult sim_cuGraphExecNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 				      CUgraphNodeParams *nodeParams)
 {
-	CUDA_MEMSET_NODE_PARAMS set;
+	struct held held;
 	CUcontext ctx;
 	struct job job;
-	CUresult result = job_of(nodeParams, &job, &set, &ctx);
+	CUresult result = job_of(nodeParams, &job, &held, &ctx);
 
 	if (result != CUDA_SUCCESS)
 		return result;

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * newer: functions of drivers that may be newer than the toolkit at hand (CUDA
+ * 13.1 to 13.5), for api.def. A library built with an older toolkit stands in
+ * front of them all the same: a capture that it does not see begin is one that
+ * the pool's markers destroy. Declared as cuda.h of CUDA 13.5 does; where the
+ * toolkit has them, too, the compiler holds the two against each other.
+ */
+#ifndef VS_BASE_NEWER_H
+#define VS_BASE_NEWER_H
+
+#include <cuda.h>
+#include <stddef.h>
+
+#if CUDA_VERSION < 13010
+typedef struct CUstreamCigCaptureParams_st CUstreamCigCaptureParams;
+#endif
+
+#if CUDA_VERSION < 13030
+typedef enum { VS_RECAPTURE_ELIGIBLE_FOR_UPDATE } CUgraphRecaptureStatus;
+typedef CUresult(CUDA_CB *CUgraphRecaptureCallback)(
+	void *data, CUgraphNode node, const CUgraphNodeParams *original,
+	const CUgraphNodeParams *recaptured, CUgraphRecaptureStatus status);
+#endif
+
+/* CUDA_MEMCPY_BATCH_NODE_PARAMS: a node's parameters, of the type below. */
+struct vs_batch_node {
+	size_t count;
+	CUdeviceptr *dsts, *srcs;
+	size_t *sizes;
+	void *attributes;
+	size_t *indices, n_attributes;
+	CUcontext ctx;
+};
+
+#if CUDA_VERSION >= 13040
+#define VS_NODE_MEMCPY_BATCH CU_GRAPH_NODE_TYPE_MEMCPY_BATCH
+_Static_assert(sizeof(struct vs_batch_node) ==
+		       sizeof(CUDA_MEMCPY_BATCH_NODE_PARAMS),
+	       "the parameters of a node that copies a batch");
+#else
+#define VS_NODE_MEMCPY_BATCH ((CUgraphNodeType)14)
+#endif
+
+CUresult CUDAAPI cuStreamBeginRecaptureToGraph(
+	CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
+	CUgraphRecaptureCallback on_mismatch, void *data);
+CUresult CUDAAPI cuStreamBeginRecaptureToGraph_ptsz(
+	CUstream stream, CUstreamCaptureMode mode, CUgraph graph,
+	CUgraphRecaptureCallback on_mismatch, void *data);
+CUresult CUDAAPI cuStreamBeginCaptureToCig(CUstream stream,
+					   CUstreamCigCaptureParams *params);
+CUresult CUDAAPI cuStreamBeginCaptureToCig_ptsz(
+	CUstream stream, CUstreamCigCaptureParams *params);
+CUresult CUDAAPI cuStreamEndCaptureToCig(CUstream stream);
+CUresult CUDAAPI cuStreamEndCaptureToCig_ptsz(CUstream stream);
+
+CUresult CUDAAPI cuGraphAddNode_v3(CUgraphNode *out, CUgraph graph,
+				   const CUgraphNode *after,
+				   const CUgraphEdgeData *edges, size_t n_after,
+				   CUgraphNodeParams *params);
+CUresult CUDAAPI cuGraphNodeSetParams_v2(CUgraphNode node,
+					 CUgraphNodeParams *params);
+
+#if CUDA_VERSION >= 12080
+CUresult CUDAAPI cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src,
+					     size_t size,
+					     CUmemcpyAttributes *attributes,
+					     CUstream stream);
+CUresult CUDAAPI cuMemcpyWithAttributesAsync_ptsz(
+	CUdeviceptr dst, CUdeviceptr src, size_t size,
+	CUmemcpyAttributes *attributes, CUstream stream);
+CUresult CUDAAPI cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *copy,
+					       unsigned long long flags,
+					       CUstream stream);
+CUresult CUDAAPI
+cuMemcpy3DWithAttributesAsync_ptsz(CUDA_MEMCPY3D_BATCH_OP *copy,
+				   unsigned long long flags, CUstream stream);
+#endif
+
+#endif
