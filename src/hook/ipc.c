@@ -46,7 +46,7 @@ static CUresult open_shared(CUdeviceptr *out, const CUipcMemHandle *handle,
 	if (vs_ipc_is_own_key(h.key))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	cancel = vs_cancel_hold();
-	result = vs_ipc_import(&h, ctx, out);
+	result = vs_ipc_import(&h, vs_pool_ctx_owning(ctx), out);
 	vs_cancel_let(cancel);
 	return result;
 }

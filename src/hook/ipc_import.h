@@ -14,8 +14,10 @@
 #include "hook/ipc_wire.h"
 
 /*
- * Opens for the context `ctx`, which is current. Never VS_PASS. Waits for the
- * exporter some seconds at most. Errors, as the driver's:
+ * Opens for the context `ctx`: the current one, or where that is green the
+ * primary one, since the green one may be destroyed before the memory is
+ * closed. Never VS_PASS. Waits for the exporter some seconds at most. Errors,
+ * as the driver's:
  *   INVALID_VALUE   the exporter is gone, or out of reach, or refuses; the
  *                   allocation was freed
  *   ALREADY_MAPPED  open in another context of the device

@@ -191,12 +191,37 @@ static void leave_child(void)
 	printf("ok %d\n", (int)pid);
 }
 
+/* A green context of the first device, made and current, or destroyed. */
+static void change_green(bool is_wanted)
+{
+	static CUgreenCtx green;
+	CUdevResourceDesc units;
+	CUdevResource resource;
+	CUdevice device = 0;
+
+	if (!is_wanted) {
+		if (is_fine(cuGreenCtxDestroy(green)))
+			printf("ok\n");
+		return;
+	}
+	if (is_fine(cuDeviceGetDevResource(device, &resource,
+					   CU_DEV_RESOURCE_TYPE_SM)) &&
+	    is_fine(cuDevResourceGenerateDesc(&units, &resource, 1)) &&
+	    is_fine(cuGreenCtxCreate(&green, units, device,
+				     CU_GREEN_CTX_DEFAULT_STREAM)) &&
+	    is_fine(cuCtxFromGreenCtx(&contexts[n_contexts], green)) &&
+	    is_fine(cuCtxSetCurrent(contexts[n_contexts])))
+		printf("ok %d\n", n_contexts++);
+}
+
 static void change_context(const char *word)
 {
 	CUcontext ctx;
 	CUdevice device = 0;
 
-	if (strcmp(word, "new") == 0) {
+	if (strcmp(word, "green") == 0 || strcmp(word, "ungreen") == 0) {
+		change_green(*word == 'g');
+	} else if (strcmp(word, "new") == 0) {
 #if CUDA_VERSION >= 13000
 		if (!is_fine(cuCtxCreate(&ctx, NULL, 0, device)))
 			return;

@@ -249,6 +249,29 @@ def contexts():
 
 
 @test
+def green_context():
+    """What is opened under one is the primary context's, and outlives it."""
+    exporter, importer = pair()
+    p, handle = exporter.share(3 * MiB)
+    before = importer.books()
+    importer.do("context", "green")
+    q = importer.do("open", handle)
+    true("context 1" in importer.say("attributes", q), "whose it is")
+    importer.do("context", "0")
+    importer.do("context", "ungreen")
+    expect(importer.say("check", q, 3 * MiB, 1), "ok")
+    expect(importer.do("open", handle), q)
+    importer.do("close", q)
+    importer.do("close", q)
+    importer.balanced(before)
+    importer.do("context", "green")
+    importer.do("open", handle)
+    importer.do("context", "reset")
+    after = importer.books()
+    expect(after[:4], before[:4])
+
+
+@test
 def close_in_a_capture():
     exporter, importer = pair()
     p, handle = exporter.share(3 * MiB)

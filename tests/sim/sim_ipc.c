@@ -135,6 +135,7 @@ static CUresult open_new(const struct ticket *t, CUdeviceptr *ptr_out)
 	m = sim_memory_new(SIM_IMPORTED, start + t->offset, bytes);
 	m->mapping_start = start;
 	m->mapping_size = t->size;
+	m->ctx = sim_context_owner(sim_thread.current);
 	m->device = t->device;
 	m->key = key_of(t);
 	m->opened = 1;
@@ -159,7 +160,7 @@ CUresult sim_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle,
 	if (!m)
 		return open_new(&t, pdptr);
 	/* Counted; one context only (cuda.h, cuIpcOpenMemHandle). */
-	if (m->ctx != sim_thread.current)
+	if (m->ctx != sim_context_owner(sim_thread.current))
 		return CUDA_ERROR_ALREADY_MAPPED;
 	m->opened++;
 	*pdptr = m->range.start;
