@@ -155,6 +155,28 @@ static void try_inside(const char *name, CUstreamCaptureMode mode,
 	TRY(cuStreamDestroy(stream));
 }
 
+/* What is asked of no context says nothing of the capture. */
+static void try_without_context(void)
+{
+	CUdeviceptr p;
+	CUstream stream;
+	CUgraph graph = NULL;
+	CUresult none, end;
+
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	TRY(cuCtxSetCurrent(NULL));
+	none = cuMemAlloc(&p, SIZE);
+	TRY(cuCtxSetCurrent(ctx));
+	printf("without a context: %s", victim_name(none));
+	printf(", with it %s", victim_name(cuMemAlloc(&p, SIZE)));
+	end = cuStreamEndCapture(stream, &graph);
+	printf(", end %s\n", victim_name(end));
+	if (graph)
+		TRY(cuGraphDestroy(graph));
+	TRY(cuStreamDestroy(stream));
+}
+
 static _Atomic int answer;
 
 static void CUDA_CB answer_late(void *unused)
@@ -207,6 +229,7 @@ int main(int argc, char **argv)
 	is_done = true;
 	CHECK(pthread_join(thread, NULL) == 0);
 	a_context_dies();
+	try_without_context();
 	for (int i = 0; i < 2; i++) {
 		try_inside("within global", global, global);
 		try_inside("within global, relaxed itself", global, relaxed);
