@@ -264,24 +264,40 @@ VS_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out,
 	return result;
 }
 
+typedef __typeof__(cuStreamIsCapturing) is_capturing_fn;
+
+/* The driver frees without a context, too, but answers this with one only. */
+static bool is_captured(CUstream stream, CUcontext ctx,
+			is_capturing_fn *is_capturing)
+{
+	CUstreamCaptureStatus status;
+	CUresult result = is_capturing(stream, &status);
+	bool is_pushed;
+
+	if (result == CUDA_ERROR_INVALID_CONTEXT && vs_vmm_is_created(stream) &&
+	    vs_vmm_push(ctx, &is_pushed) == CUDA_SUCCESS) {
+		result = is_capturing(stream, &status);
+		vs_vmm_pop(is_pushed);
+	}
+	return result != CUDA_SUCCESS ||
+	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
 /*
  * Frees an allocation of the pool in stream order: the marker covers all
  * streams of the context, this one too. A capturing stream takes frees of graph
  * allocations only, and the driver says so.
  */
 static CUresult free_async(CUdeviceptr p, CUstream stream,
-			   CUresult (*is_capturing)(CUstream,
-						    CUstreamCaptureStatus *))
+			   is_capturing_fn *is_capturing)
 {
-	CUstreamCaptureStatus status;
 	struct vs_span span;
 	CUresult result;
 
 	if (!vs_pool_find(p, &span) || span.base != p)
 		return VS_PASS;
 	if (vs_capture_count() > 0 && is_capturing &&
-	    (is_capturing(stream, &status) != CUDA_SUCCESS ||
-	     status != CU_STREAM_CAPTURE_STATUS_NONE))
+	    is_captured(stream, span.ctx, is_capturing))
 		return VS_PASS;
 	if (vs_trace_is_on)
 		vs_trace_free(span.id);

@@ -7,6 +7,25 @@
 
 #define SIZE (MiB + 100)
 
+/* Without a context, while another stream is captured. */
+static void beside_capture(CUcontext ctx, CUstream stream)
+{
+	CUdeviceptr p = victim_alloc(SIZE);
+	CUstream captured;
+	CUgraph graph;
+
+	TRY(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+	TRY(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+	TRY(cuCtxSetCurrent(NULL));
+	sim_client_note_free((void *)(uintptr_t)p);
+	printf("beside a capture: %s\n",
+	       victim_name(cuMemFreeAsync(p, stream)));
+	TRY(cuCtxSetCurrent(ctx));
+	TRY(cuStreamEndCapture(captured, &graph));
+	TRY(cuGraphDestroy(graph));
+	TRY(cuStreamDestroy(captured));
+}
+
 int main(void)
 {
 	CUcontext ctx;
@@ -39,6 +58,7 @@ int main(void)
 	printf(" %s", victim_name(cuMemFreeAsync(p, stream)));
 	printf(" %s\n", victim_name(cuMemFreeAsync(q, stream)));
 	TRY(cuCtxSetCurrent(ctx));
+	beside_capture(ctx, stream);
 	printf("managed: %d\n", victim_is_filled(managed, SIZE, 9));
 	TRY(cuMemFree(managed));
 	TRY(cuStreamDestroy(stream));
