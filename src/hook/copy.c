@@ -452,17 +452,35 @@ static void add_owner(struct vs_order *order, const struct end *end)
 		order->owners[order->n++] = owner;
 }
 
+/* The context that is current has its flag for its own memory alone. */
+static bool must_wait(const struct end *end, CUcontext current)
+{
+	uint64_t is_sync;
+
+	return end->is_ours && end->span.ctx != current &&
+	       vs_memops_get(&end->span, &is_sync) && is_sync;
+}
+
 void vs_copy_begin(struct vs_order *order, const CUDA_MEMCPY3D *copy,
 		   struct vs_way way)
 {
 	struct end dst = destination(copy), src = source(copy);
+	bool is_due = vs_order_is_due(way);
 
 	if (vs_copy_may_be_of_peer()) {
 		vs_copy_note(dst.at, way.stream);
 		vs_copy_note(src.at, way.stream);
 	}
-	order->current = vs_order_is_due(way) ? vs_vmm_current() : NULL;
+	if (way.is_async && !is_due)
+		return;
+	order->current = vs_vmm_current();
 	if (!order->current)
+		return;
+	if (!way.is_async && (must_wait(&dst, order->current) ||
+			      must_wait(&src, order->current)))
+		order->waits_for =
+			is_due ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD;
+	if (!is_due)
 		return;
 	add_owner(order, &dst);
 	add_owner(order, &src);
@@ -470,8 +488,10 @@ void vs_copy_begin(struct vs_order *order, const CUDA_MEMCPY3D *copy,
 		vs_pool_follow(order->current, order->owners[i]);
 }
 
-void vs_order_close(const struct vs_order *order)
+void vs_order_close(const struct vs_order *order, CUresult result)
 {
 	for (unsigned i = 0; i < order->n; i++)
 		vs_pool_follow(order->owners[i], order->current);
+	if (order->waits_for && result == CUDA_SUCCESS)
+		vs_real.cuStreamSynchronize(order->waits_for);
 }

@@ -35,6 +35,7 @@
 #define VS_HOOK_COPY_H
 
 #include "hook/hook.h"
+#include "hook/memops.h"
 #include "pool/pool.h"
 
 /* How a call was made: which of the driver's twins, on which stream. */
@@ -66,6 +67,8 @@ static inline CUDA_MEMCPY3D vs_copy_row(CUdeviceptr dst, CUdeviceptr src,
 struct vs_order {
 	CUcontext current, owners[2];
 	unsigned n; /* owners */
+	/* NULL: nothing there is SYNC_MEMOPS memory of another context */
+	CUstream waits_for;
 };
 
 static inline bool vs_order_is_due(struct vs_way way)
@@ -86,7 +89,8 @@ static inline bool vs_copy_may_be_of_peer(void)
 static inline bool vs_copy_is_due(struct vs_way way)
 {
 	return vs_unlikely(vs_pool_ctx_count() > 1) &&
-	       (vs_order_is_due(way) || vs_copy_may_be_of_peer());
+	       (vs_order_is_due(way) || vs_copy_may_be_of_peer() ||
+		(!way.is_async && vs_memops_is_any()));
 }
 
 /*
@@ -95,12 +99,13 @@ static inline bool vs_copy_is_due(struct vs_way way)
  */
 void vs_copy_begin(struct vs_order *order, const CUDA_MEMCPY3D *copy,
 		   struct vs_way way) __attribute__((cold));
-void vs_order_close(const struct vs_order *order) __attribute__((cold));
+void vs_order_close(const struct vs_order *order, CUresult result)
+	__attribute__((cold));
 
-static inline void vs_order_end(const struct vs_order *order)
+static inline void vs_order_end(const struct vs_order *order, CUresult result)
 {
-	if (vs_unlikely(order->n > 0))
-		vs_order_close(order);
+	if (vs_unlikely(order->n > 0 || order->waits_for))
+		vs_order_close(order, result);
 }
 
 /* True when a call may have failed because a device lacks access. */
@@ -157,7 +162,7 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 			result = vs_real.api(__VA_ARGS__);                     \
 		if (vs_refused(result))                                        \
 			result = between_;                                     \
-		vs_order_end(&order);                                          \
+		vs_order_end(&order, result);                                  \
 		vs_seen(result);                                               \
 	})
 

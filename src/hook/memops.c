@@ -202,11 +202,16 @@ CUresult vs_memops_set(const struct vs_span *span, bool is_sync)
 	return is_noted ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+bool vs_memops_is_any(void)
+{
+	return atomic_load_explicit(&n_marks, memory_order_relaxed) > 0;
+}
+
 bool vs_memops_get(const struct vs_span *span, uint64_t *value_out)
 {
 	struct mark *m;
 
-	if (atomic_load_explicit(&n_marks, memory_order_relaxed) == 0)
+	if (!vs_memops_is_any())
 		return false;
 	pthread_mutex_lock(&lock);
 	m = find(span->id);
@@ -252,8 +257,7 @@ static CUresult flags_set(bool is_open, CUresult result, CUdevice device)
 	CUcontext ctx = NULL;
 
 	if (result == CUDA_SUCCESS && is_open &&
-	    (atomic_load_explicit(&n_marks, memory_order_relaxed) > 0 ||
-	     is_any_lent())) {
+	    (vs_memops_is_any() || is_any_lent())) {
 		end_loan(context_of(device));
 		while ((ctx = next_context(ctx)))
 			sync_context(ctx);

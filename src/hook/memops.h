@@ -3,7 +3,8 @@
  * memops: for which allocations the program has set or cleared
  * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS. The driver refuses it for VMM memory, but
  * offers the same for a whole context, as one of the flags that a program sets
- * and reads, too: it is put back, and not shown.
+ * and reads, too: it is put back, and not shown. Copies under other contexts
+ * are waited for (hook/copy).
  */
 #ifndef VS_HOOK_MEMOPS_H
 #define VS_HOOK_MEMOPS_H
@@ -20,6 +21,8 @@
  * after its free: whoever sets this is about to register it with a NIC.
  */
 CUresult vs_memops_set(const struct vs_span *span, bool is_sync);
+/* It was set or cleared for some allocation. Cheap. */
+bool vs_memops_is_any(void);
 /* What the program has set; false when it has not: the driver's default. */
 bool vs_memops_get(const struct vs_span *span, uint64_t *value_out);
 

@@ -57,6 +57,19 @@ static void another(CUdevice device, unsigned flags)
 	TRY(cuCtxDestroy(ctx));
 }
 
+/* A copy of such memory under a context that has none. */
+static void elsewhere(CUdevice device, CUdeviceptr from)
+{
+	CUcontext ctx;
+	CUdeviceptr to;
+
+	TRY(cuCtxCreate_v2(&ctx, 0, device));
+	to = victim_alloc(SIZE);
+	copy("another context", to, from);
+	victim_free(to);
+	TRY(cuCtxDestroy(ctx));
+}
+
 int main(void)
 {
 	CUdeviceptr p, q;
@@ -71,6 +84,7 @@ int main(void)
 	TRY(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
 	copy("set", q, p);
 	print_flags(device);
+	elsewhere(device, p);
 	TRY(cuCtxSetFlags(CU_CTX_SCHED_BLOCKING_SYNC));
 	print_flags(device);
 	copy("context's flags", p, q);
