@@ -85,11 +85,15 @@ static int attribute(CUdevice device, CUdevice_attribute which)
 	return value;
 }
 
-/* Tries to create one granule with the properties in *d. */
+/*
+ * Tries to create one granule with the properties in *d. A device that is full
+ * says nothing of them: other processes may have idle memory to give.
+ */
 static bool accepts(struct vs_vmm_device *d)
 {
 	CUmemGenericAllocationHandle handle;
 	size_t granularity;
+	CUresult r;
 
 	if (vs_real.cuMemGetAllocationGranularity(
 		    &granularity, &d->prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM) !=
@@ -97,9 +101,9 @@ static bool accepts(struct vs_vmm_device *d)
 	    granularity == 0 || (granularity & (granularity - 1)) != 0)
 		return false;
 	d->granularity = granularity;
-	if (vs_real.cuMemCreate(&handle, granularity, &d->prop, 0) !=
-	    CUDA_SUCCESS)
-		return false;
+	r = vs_real.cuMemCreate(&handle, granularity, &d->prop, 0);
+	if (r != CUDA_SUCCESS)
+		return r == CUDA_ERROR_OUT_OF_MEMORY;
 	/* nobody keeps this handle: try twice rather than lose a granule */
 	if (vs_real.cuMemRelease(handle) != CUDA_SUCCESS)
 		checked(vs_real.cuMemRelease(handle), "cuMemRelease");

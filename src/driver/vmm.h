@@ -41,7 +41,8 @@ uint64_t vs_vmm_device_id(CUdevice device);
 
 /*
  * Fills *out for `device`: false (one log line) where VMM is missing. Tries
- * the property set POSIX FD + RDMA + decompression and drops what is refused.
+ * the property set POSIX FD + RDMA + decompression and drops what is refused,
+ * which out of memory is not.
  */
 bool vs_vmm_probe(CUdevice device, struct vs_vmm_device *out);
 

@@ -170,6 +170,25 @@ def other_allocators_are_given_what_is_idle():
 
 
 @test
+def a_latecomer_is_given_what_is_idle():
+    """One that starts when the device has not a byte left."""
+    if REAL:
+        raise Skipped("needs the simulator")
+    with tempfile.NamedTemporaryFile() as file:
+        variables = [f"SIM_SHARED={file.name}", "SIM_MEMORY=1G",
+                     "VMMSHIM_DECAY_MS=600000", "VMMSHIM_NEIGHBOURS=1"]
+        one = Puppet(*variables)
+        blocks = []
+        for size in 512, 64, 2:
+            while (line := one.say("alloc", size * MiB))[:2] == "ok":
+                blocks.append(line.split()[1])
+        for p in blocks:
+            one.do("free", p)
+        two = Puppet(*variables)
+        two.do("alloc", 700 * MiB)
+
+
+@test
 def who_does_not_ask_is_not_given():
     """With knob NEIGHBOURS 0 on either side nothing goes back early."""
     for off in ("one", "two"):
