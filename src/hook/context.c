@@ -45,6 +45,20 @@ void vs_context_born(CUcontext ctx, CUdevice device)
 	vs_service_start();
 }
 
+bool vs_context_relieved(CUdevice device)
+{
+	struct vs_thread *t = vs_thread_self();
+	bool is_relieved;
+
+	if (!vs_thread_go_within(t))
+		return false;
+	/* which knows where the others are */
+	vs_service_start();
+	is_relieved = vs_pool_ask(device) > 0;
+	vs_thread_come_out(t);
+	return is_relieved;
+}
+
 /*
  * The driver may give a handle again. Whatever had this one is gone: a primary
  * context after a reset, or one whose end was not seen.
@@ -61,7 +75,8 @@ VS_EXPORT CUresult CUDAAPI cuCtxCreate(CUcontext *out, unsigned int flags,
 	bool is_open = vs_enter(VS_API_cuCtxCreate);
 	CUresult result = vs_real.cuCtxCreate(out, flags, device);
 
-	VS_AGAIN(result, vs_real.cuCtxCreate(out, flags, device));
+	VS_CONTEXT_AGAIN(is_open, device, result,
+			 vs_real.cuCtxCreate(out, flags, device));
 	if (result == CUDA_SUCCESS && is_open)
 		created(*out, device);
 	return vs_seen(result);
@@ -73,7 +88,8 @@ VS_EXPORT CUresult CUDAAPI cuCtxCreate_v2(CUcontext *out, unsigned int flags,
 	bool is_open = vs_enter(VS_API_cuCtxCreate_v2);
 	CUresult result = vs_real.cuCtxCreate_v2(out, flags, device);
 
-	VS_AGAIN(result, vs_real.cuCtxCreate_v2(out, flags, device));
+	VS_CONTEXT_AGAIN(is_open, device, result,
+			 vs_real.cuCtxCreate_v2(out, flags, device));
 	if (result == CUDA_SUCCESS && is_open)
 		created(*out, device);
 	return vs_seen(result);
@@ -88,7 +104,8 @@ VS_EXPORT CUresult CUDAAPI cuCtxCreate_v3(CUcontext *out,
 	CUresult result = vs_real.cuCtxCreate_v3(out, affinities, n_affinities,
 						 flags, device);
 
-	VS_AGAIN(result, vs_real.cuCtxCreate_v3(out, affinities, n_affinities,
+	VS_CONTEXT_AGAIN(is_open, device, result,
+			 vs_real.cuCtxCreate_v3(out, affinities, n_affinities,
 						flags, device));
 	if (result == CUDA_SUCCESS && is_open)
 		created(*out, device);
@@ -103,7 +120,8 @@ VS_EXPORT CUresult CUDAAPI cuCtxCreate_v4(CUcontext *out,
 	bool is_open = vs_enter(VS_API_cuCtxCreate_v4);
 	CUresult result = vs_real.cuCtxCreate_v4(out, params, flags, device);
 
-	VS_AGAIN(result, vs_real.cuCtxCreate_v4(out, params, flags, device));
+	VS_CONTEXT_AGAIN(is_open, device, result,
+			 vs_real.cuCtxCreate_v4(out, params, flags, device));
 	if (result == CUDA_SUCCESS && is_open)
 		created(*out, device);
 	return vs_seen(result);

@@ -5,6 +5,7 @@
 
 #include "base/meta.h"
 #include "driver/vmm.h"
+#include "hook/context.h"
 #include "hook/hook.h"
 #include "hook/primary.h"
 #include "pool/pool.h"
@@ -101,8 +102,9 @@ VS_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *out,
 
 	vs_turn_retain(&turn, is_open, device);
 	result = vs_real.cuGreenCtxCreate(out, resources, device, flags);
-	VS_AGAIN(result,
-		 vs_real.cuGreenCtxCreate(out, resources, device, flags));
+	VS_CONTEXT_AGAIN(
+		is_open, device, result,
+		vs_real.cuGreenCtxCreate(out, resources, device, flags));
 	if (result == CUDA_SUCCESS && turn.lock)
 		created(&turn, *out, device);
 	vs_turn_end(&turn);

@@ -134,6 +134,13 @@ uint64_t vs_pool_moves(void);
  */
 uint64_t vs_pool_relieve(bool is_due);
 
+/*
+ * Asks other processes for what they hold idle of a device, of which there need
+ * be no pool here; waits a second and a half at most. Returns the bytes that
+ * went back to the driver, or 1 if another try may be worth it all the same.
+ */
+uint64_t vs_pool_ask(CUdevice device);
+
 /* Gives all idle memory back; polls, never waits. Returns bytes released. */
 uint64_t vs_pool_trim(void);
 /*

@@ -186,6 +186,11 @@ def a_latecomer_is_given_what_is_idle():
             one.do("free", p)
         two = Puppet(*variables)
         two.do("alloc", 700 * MiB)
+        two.end()
+        # its first context takes memory, too
+        one.do("free", one.do("alloc", 700 * MiB))
+        two = Puppet(*variables, "SIM_FAIL=cuDevicePrimaryCtxRetain:1:2")
+        two.do("alloc", 700 * MiB)
 
 
 @test
