@@ -188,6 +188,7 @@ static void forget_attaches(CUcontext ctx)
 struct vs_ctx *vs_context_dying(CUcontext ctx, CUdevice device)
 {
 	CUcontext dead = ctx ? ctx : vs_primary_of(device);
+	struct vs_ctx *ending;
 
 	vs_green_ending(ctx, device);
 	if (dead) {
@@ -195,7 +196,10 @@ struct vs_ctx *vs_context_dying(CUcontext ctx, CUdevice device)
 		vs_peer_ctx_dying(dead);
 	}
 	vs_ipc_ctx_dying(ctx, device);
-	return vs_pool_ctx_dying(ctx, device);
+	ending = vs_pool_ctx_dying(ctx, device);
+	/* what it leaves is idle now: its age counts though nobody frees */
+	vs_service_wake();
+	return ending;
 }
 
 /*

@@ -29,8 +29,9 @@ extern _Atomic bool vs_service_is_dozing;
 void vs_service_wake_up(void) __attribute__((cold));
 
 /*
- * There may be work: after each free. One load and a branch. The caller holds
- * no lock of the pool; a callback of the driver's may be under one.
+ * There may be work: after each free, and where a context ends. One load and a
+ * branch. The caller holds no lock of the pool; a callback of the driver's may
+ * be under one.
  */
 static inline void vs_service_wake(void)
 {

@@ -8,6 +8,8 @@
  *   small           1000 small blocks likewise
  *   hold            64 MiB are allocated
  *   adrift          they are freed while no context is current
+ *   other           64 MiB are allocated in a context of their own
+ *   end             it ends
  *   ready           "ready" is printed
  *   read            waits for a line on standard input
  *   stuck           waits, in the driver, for work that ends with that line
@@ -25,7 +27,7 @@
 
 #define BIG (64 * MiB)
 
-static CUcontext ctx;
+static CUcontext ctx, other_ctx;
 static CUdeviceptr held;
 
 static void on_signal(int number)
@@ -55,6 +57,17 @@ static void adrift(void)
 	TRY(cuCtxSetCurrent(NULL));
 	TRY(cuMemFree(held));
 	TRY(cuCtxSetCurrent(ctx));
+}
+
+static void other(void)
+{
+	CUcontext popped;
+	CUdevice device;
+
+	TRY(cuCtxGetDevice(&device));
+	TRY(cuCtxCreate_v2(&other_ctx, 0, device));
+	TRY(cuMemAlloc(&held, BIG));
+	TRY(cuCtxPopCurrent(&popped));
 }
 
 static void read_line(void)
@@ -167,6 +180,10 @@ static void take(const char *step)
 		TRY(cuMemAlloc(&held, BIG));
 	else if (!strcmp(step, "adrift"))
 		adrift();
+	else if (!strcmp(step, "other"))
+		other();
+	else if (!strcmp(step, "end"))
+		TRY(cuCtxDestroy(other_ctx));
 	else if (!strcmp(step, "read"))
 		read_line();
 	else if (!strcmp(step, "stuck"))
