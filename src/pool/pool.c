@@ -20,6 +20,8 @@
 #include "pool/tcache.h"
 #include "pool/trouble.h"
 
+/* The part of a device that one chunk may be, by knob CHUNK_SIZE. */
+#define CHUNK_SHARE 8
 /* ns to wait for a context that comes to memory and cannot be told. */
 #define WELCOME_PATIENCE ((uint64_t)1000000000)
 
@@ -123,6 +125,9 @@ static void read_knobs(struct vs_pool *pool)
 	pool->release_threshold =
 		vs_size_bytes(vs_knobs.release_threshold, total);
 	pool->chunk_size = vs_size_bytes(vs_knobs.chunk_size, total);
+	/* or that of one heap would leave no room for those of the others */
+	if (pool->chunk_size > total / CHUNK_SHARE)
+		pool->chunk_size = total / CHUNK_SHARE;
 	pool->chunk_size =
 		(pool->chunk_size + VS_GRANULE - 1) / VS_GRANULE * VS_GRANULE;
 	pool->is_contiguous = vs_knobs.contiguous;
