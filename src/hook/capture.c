@@ -192,19 +192,21 @@ VS_EXPORT CUresult CUDAAPI cuStreamEndCaptureToCig_ptsz(CUstream stream)
 VS_EXPORT CUresult CUDAAPI cuStreamDestroy(CUstream stream)
 {
 	bool is_open = vs_enter(VS_API_cuStreamDestroy);
+	uint64_t last = is_open ? vs_capture_begun() : 0;
 	CUresult result = vs_seen(vs_real.cuStreamDestroy(stream));
 
-	if (is_open && result == CUDA_SUCCESS)
-		vs_capture_ended(stream, false);
+	if (last > 0 && result == CUDA_SUCCESS)
+		vs_capture_destroyed(stream, last);
 	return result;
 }
 
 VS_EXPORT CUresult CUDAAPI cuStreamDestroy_v2(CUstream stream)
 {
 	bool is_open = vs_enter(VS_API_cuStreamDestroy_v2);
+	uint64_t last = is_open ? vs_capture_begun() : 0;
 	CUresult result = vs_seen(vs_real.cuStreamDestroy_v2(stream));
 
-	if (is_open && result == CUDA_SUCCESS)
-		vs_capture_ended(stream, false);
+	if (last > 0 && result == CUDA_SUCCESS)
+		vs_capture_destroyed(stream, last);
 	return result;
 }

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdint.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
  */
 struct capture {
 	struct capture *next;
+	uint64_t number; /* in the order of their begins, from 1 */
 	CUstream stream;
 	long thread;   /* of a per-thread stream, else 0 */
 	CUcontext ctx; /* the stream's */
@@ -36,6 +38,7 @@ static pthread_rwlock_t gate = GATE;
 static CUcontext beginning; /* context of the capture that begins; gate */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture *open_captures; /* lock */
+static uint64_t begun;		      /* captures, ever; lock */
 static _Atomic int count, n_strict;   /* written under lock */
 
 static struct capture name_of(CUstream stream, bool is_per_thread)
@@ -145,6 +148,7 @@ void vs_capture_after_begin(CUstream stream, bool is_per_thread,
 				c->strict = syscall(SYS_gettid);
 				atomic_fetch_add(&n_strict, 1);
 			}
+			c->number = ++begun;
 			c->next = open_captures;
 			open_captures = c;
 		}
@@ -168,7 +172,8 @@ static void take_off(struct capture **link)
 	vs_meta_free(c, sizeof(*c));
 }
 
-void vs_capture_ended(CUstream stream, bool is_per_thread)
+/* Of those up to a number. */
+static void ended(CUstream stream, bool is_per_thread, uint64_t last)
 {
 	struct capture wanted, **link, *c;
 
@@ -177,12 +182,35 @@ void vs_capture_ended(CUstream stream, bool is_per_thread)
 	wanted = name_of(stream, is_per_thread);
 	pthread_mutex_lock(&lock);
 	for (link = &open_captures; (c = *link); link = &c->next) {
-		if (c->stream == wanted.stream && c->thread == wanted.thread) {
+		if (c->stream == wanted.stream && c->thread == wanted.thread &&
+		    c->number <= last) {
 			take_off(link);
 			break;
 		}
 	}
 	pthread_mutex_unlock(&lock);
+}
+
+void vs_capture_ended(CUstream stream, bool is_per_thread)
+{
+	ended(stream, is_per_thread, UINT64_MAX);
+}
+
+uint64_t vs_capture_begun(void)
+{
+	uint64_t n;
+
+	if (atomic_load_explicit(&count, memory_order_relaxed) == 0)
+		return 0;
+	pthread_mutex_lock(&lock);
+	n = begun;
+	pthread_mutex_unlock(&lock);
+	return n;
+}
+
+void vs_capture_destroyed(CUstream stream, uint64_t last)
+{
+	ended(stream, false, last);
 }
 
 void vs_capture_ctx_dying(CUcontext ctx)

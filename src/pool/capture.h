@@ -10,6 +10,7 @@
 
 #include <cuda.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 struct vs_ctx;
 
@@ -21,8 +22,15 @@ struct vs_ctx;
 void vs_capture_before_begin(CUstream stream);
 void vs_capture_after_begin(CUstream stream, bool is_per_thread,
 			    CUstreamCaptureMode mode, bool is_begun);
-/* After a cuStreamEndCapture that ended one, or cuStreamDestroy. */
+/* After a cuStreamEndCapture that ended one. */
 void vs_capture_ended(CUstream stream, bool is_per_thread);
+/*
+ * Around a cuStreamDestroy: the number of the last capture that has begun, and
+ * the end of that of the stream, up to that number. By then the driver may have
+ * given the handle to another thread's stream, which captures.
+ */
+uint64_t vs_capture_begun(void);
+void vs_capture_destroyed(CUstream stream, uint64_t last);
 /* A context is about to die: its captures end with it. */
 void vs_capture_ctx_dying(CUcontext ctx);
 /* Captures open in the process. */

@@ -75,6 +75,29 @@ static void test_freed_in_a_capture_then_a_context_dies(void **state)
 	succeeds(600 * MiB);
 }
 
+/* The driver gives its handle to a stream of another thread, which captures. */
+static void test_a_stream_that_is_gone_ends_no_later_capture(void **state)
+{
+	uint64_t last;
+
+	(void)state;
+	vs_capture_before_begin((CUstream)1);
+	vs_capture_after_begin((CUstream)1, false,
+			       CU_STREAM_CAPTURE_MODE_RELAXED, true);
+	last = vs_capture_begun();
+	/* the driver's cuStreamDestroy */
+	vs_capture_before_begin((CUstream)1);
+	vs_capture_after_begin((CUstream)1, false,
+			       CU_STREAM_CAPTURE_MODE_RELAXED, true);
+	vs_capture_destroyed((CUstream)1, last);
+	assert_int_equal(vs_capture_count(), 1);
+	vs_capture_destroyed((CUstream)1, last);
+	assert_int_equal(vs_capture_count(), 1);
+	vs_capture_destroyed((CUstream)1, vs_capture_begun());
+	assert_int_equal(vs_capture_count(), 0);
+	assert_int_equal(vs_capture_begun(), 0); /* so far as it matters */
+}
+
 /* An epoch that ended without a marker is not covered. */
 static void test_an_epoch_without_a_marker(void **state)
 {
@@ -414,6 +437,9 @@ int main(void)
 		cmocka_unit_test_setup(test_dead_then_a_large_one, fresh),
 		cmocka_unit_test_setup(
 			test_freed_in_a_capture_then_a_context_dies, fresh),
+		cmocka_unit_test_setup(
+			test_a_stream_that_is_gone_ends_no_later_capture,
+			fresh),
 		cmocka_unit_test_setup(test_an_epoch_without_a_marker, fresh),
 		cmocka_unit_test_setup(
 			test_frees_beside_a_capture_wait_now_and_then, fresh),
