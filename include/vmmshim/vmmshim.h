@@ -36,7 +36,10 @@ struct vmmshim_stats {
  */
 int vmmshim_stats(int device, struct vmmshim_stats *stats);
 
-/* Gives all idle memory of every device back. Returns the bytes released. */
+/*
+ * Gives all idle memory of every device back. Returns the bytes released; 0 in
+ * a callback that the driver makes from one of the shim's own calls.
+ */
 uint64_t vmmshim_trim(void);
 
 #ifdef __cplusplus

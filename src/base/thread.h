@@ -89,6 +89,22 @@ static inline void vs_thread_come_out(struct vs_thread *t)
 	t->depth = 0;
 }
 
+/*
+ * The same for what cannot be left to the driver, be it from within: a free,
+ * the end of a context or of a thread. `t` may be NULL.
+ */
+static inline void vs_thread_go_deeper(struct vs_thread *t)
+{
+	if (t)
+		t->depth++;
+}
+
+static inline void vs_thread_come_back(struct vs_thread *t)
+{
+	if (t)
+		t->depth--;
+}
+
 /* Calls of a row over all threads, living and ended. Async-signal-safe. */
 uint64_t vs_thread_calls(enum vs_api api);
 

@@ -40,11 +40,9 @@ static inline CUresult take_back(struct vs_thread *t, CUdeviceptr p)
 {
 	CUresult result;
 
-	if (t)
-		t->depth++;
+	vs_thread_go_deeper(t);
 	result = vs_pool_free(p);
-	if (t)
-		t->depth--;
+	vs_thread_come_back(t);
 	if (vs_likely(result != VS_PASS))
 		vs_service_wake();
 	return result;

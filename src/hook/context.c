@@ -33,7 +33,9 @@ void vs_context_born(CUcontext ctx, CUdevice device)
 	struct vs_thread *t = vs_thread_self();
 	bool is_served;
 
+	vs_thread_go_deeper(t);
 	vs_pool_ctx_born(ctx, device);
+	vs_thread_come_back(t);
 	if (!vs_thread_go_within(t))
 		return;
 	is_served = vs_pool_prepare(device);
@@ -188,8 +190,10 @@ static void forget_attaches(CUcontext ctx)
 struct vs_ctx *vs_context_dying(CUcontext ctx, CUdevice device)
 {
 	CUcontext dead = ctx ? ctx : vs_primary_of(device);
+	struct vs_thread *t = vs_thread_self();
 	struct vs_ctx *ending;
 
+	vs_thread_go_deeper(t);
 	vs_green_ending(ctx, device);
 	if (dead) {
 		forget_attaches(dead);
@@ -197,6 +201,7 @@ struct vs_ctx *vs_context_dying(CUcontext ctx, CUdevice device)
 	}
 	vs_ipc_ctx_dying(ctx, device);
 	ending = vs_pool_ctx_dying(ctx, device);
+	vs_thread_come_back(t);
 	/* what it leaves is idle now: its age counts though nobody frees */
 	vs_service_wake();
 	return ending;

@@ -39,13 +39,19 @@ void vs_enter_initialized(void)
 
 void vs_seen_failed(CUresult result)
 {
+	struct vs_thread *t = vs_thread_self();
+
 	if (result == CUDA_ERROR_DEINITIALIZED) {
 		vs_gate_deinitialized();
 		return;
 	}
+	/* who is within hears it from the driver as well */
+	if (!vs_thread_go_within(t))
+		return;
 	if (vs_real_is_for_good(result))
 		vs_pool_broken();
 	vs_pool_faulted(result);
+	vs_thread_come_out(t);
 }
 
 bool vs_again_relieved(bool is_due)

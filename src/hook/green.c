@@ -140,12 +140,15 @@ VS_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx handle)
 {
 	bool is_open = vs_enter(VS_API_cuGreenCtxDestroy);
 	struct green *g = is_open ? take(handle) : NULL;
+	struct vs_thread *t = vs_thread_self();
 	struct vs_turn turn;
 	CUresult result;
 
 	if (!g)
 		return vs_seen(vs_real.cuGreenCtxDestroy(handle));
+	vs_thread_go_deeper(t);
 	vs_pool_green_dying(g->converted, g->device);
+	vs_thread_come_back(t);
 	vs_turn_release(&turn, true, g->device);
 	result = vs_seen(vs_real.cuGreenCtxDestroy(handle));
 	vs_turn_released(&turn, result);

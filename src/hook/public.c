@@ -70,5 +70,12 @@ VS_EXPORT int vmmshim_stats(int device, struct vmmshim_stats *stats)
 
 VS_EXPORT uint64_t vmmshim_trim(void)
 {
-	return vs_gate_is_open() ? vs_pool_trim() : 0;
+	struct vs_thread *t = vs_thread_self();
+	uint64_t released;
+
+	if (!vs_gate_is_open() || !vs_thread_go_within(t))
+		return 0;
+	released = vs_pool_trim();
+	vs_thread_come_out(t);
+	return released;
 }

@@ -407,7 +407,7 @@ enum { INFO_TRIES = 8 };
 
 static CUresult get_info(size_t *free_out, size_t *total_out)
 {
-	CUresult result = vs_seen(vs_real.cuMemGetInfo_v2(free_out, total_out));
+	CUresult result = vs_real.cuMemGetInfo_v2(free_out, total_out);
 	size_t free, total;
 
 	if (result != CUDA_SUCCESS)
@@ -444,5 +444,5 @@ VS_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
 		after = vs_pool_moves();
 	} while (result == CUDA_SUCCESS && after != before && ++n < INFO_TRIES);
 	vs_thread_come_out(t);
-	return result;
+	return vs_seen(result);
 }

@@ -436,11 +436,13 @@ void vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx)
 
 void vs_tcache_exit(struct vs_thread *t)
 {
+	vs_thread_go_deeper(t);
 	for (struct vs_tcache *tc = t->cache; tc; tc = tc->next) {
 		pthread_mutex_lock(&tc->pool->lock);
 		flush_cache(tc->pool, tc, false);
 		pthread_mutex_unlock(&tc->pool->lock);
 	}
+	vs_thread_come_back(t);
 }
 
 uint64_t vs_serial_next(void)

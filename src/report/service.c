@@ -238,14 +238,16 @@ void vs_service_wake_up(void)
 	bool is_running = atomic_load(&life) == RUNNING;
 
 	/* a callback of the driver's may be under locks of the pool */
-	if (!is_running && (!t || t->depth))
+	if (!is_running && !vs_thread_go_within(t))
 		return;
-	if (!atomic_exchange(&vs_service_is_dozing, false))
-		return;
-	if (is_running)
-		post(WAKE);
-	else if (atomic_exchange(&requests, 0) & TRIM)
-		vs_pool_trim();
+	if (atomic_exchange(&vs_service_is_dozing, false)) {
+		if (is_running)
+			post(WAKE);
+		else if (atomic_exchange(&requests, 0) & TRIM)
+			vs_pool_trim();
+	}
+	if (!is_running)
+		vs_thread_come_out(t);
 }
 
 void vs_service_forked(void)

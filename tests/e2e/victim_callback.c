@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_callback: a profiler's callback for driver calls asks what memory is
- * left, waits for the GPU and takes memory of its own, as a subscriber of CUPTI
- * may. Of the calls that a pool makes for itself it hears, too, and the pool is
- * to survive that. A real driver calls nobody back here.
+ * victim_callback [STEP]: a profiler's callback for driver calls asks what
+ * memory is left, waits for the GPU and takes memory of its own, as a
+ * subscriber of CUPTI may. Of the calls that a pool makes for itself it hears,
+ * too, and the pool is to survive that. A real driver calls nobody back here.
+ * Meanwhile (without a step: allocations and frees):
+ *   contexts  contexts come, work, and go with what they have
+ *   green     the same of green contexts
+ *   fault     a kernel faults
+ *   thread    a thread ends that has just freed much
+ *   trim      the program itself trims
  */
+#include <dlfcn.h>
+#include <pthread.h>
 #include <unistd.h>
 
 #include "victim_link.h"
@@ -12,6 +20,7 @@
 enum { BLOCKS = 8, ROUNDS = 40 };
 
 static __thread int is_inside;
+static size_t wanted = 4096; /* by the callback; large: it has to be made */
 
 /* What a pool does that does not allocate or free for the program alone. */
 static int is_of_interest(const char *call)
@@ -34,11 +43,12 @@ static void heard(const char *call)
 		return;
 	is_inside = 1;
 	if (cuCtxGetCurrent(&current) == CUDA_SUCCESS && current) {
-		TRY(cuMemGetInfo(&unused, &total));
-		CHECK(unused <= total);
-		TRY(cuCtxSynchronize());
-		TRY(cuMemAlloc(&p, 4096));
-		TRY(cuMemFree(p));
+		/* after a fault nobody gets anything */
+		if (cuMemGetInfo(&unused, &total) == CUDA_SUCCESS)
+			CHECK(unused <= total);
+		cuCtxSynchronize();
+		if (cuMemAlloc(&p, wanted) == CUDA_SUCCESS)
+			TRY(cuMemFree(p));
 	}
 	is_inside = 0;
 }
@@ -53,16 +63,14 @@ static void listen(void (*callback)(const char *))
 		subscribe(callback);
 }
 
-int main(void)
+static void churn(void)
 {
 	CUdeviceptr p[BLOCKS];
 	size_t unused, total;
 	CUstream stream;
 	int n_good = 0;
 
-	victim_start(0);
 	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	listen(heard);
 	for (size_t round = 0; round < ROUNDS; round++) {
 		for (size_t i = 0; i < BLOCKS; i++) {
 			size_t size = (i % 2 ? 40 + i + round : 1) * MiB;
@@ -80,7 +88,137 @@ int main(void)
 			victim_free(p[i]);
 		}
 	}
-	listen(NULL);
+	TRY(cuStreamDestroy(stream));
 	printf("good: %d of %d\n", n_good, BLOCKS * ROUNDS);
+}
+
+/* What a context has, and what it has freed. */
+static void use(void)
+{
+	for (size_t i = 0; i < BLOCKS; i++) {
+		CUdeviceptr p;
+
+		TRY(cuMemAlloc(&p, (i % 2 ? 40 + i : 1) * MiB));
+		TRY(cuMemsetD8Async(p, 1, MiB, NULL));
+		if (i < BLOCKS / 2)
+			TRY(cuMemFree(p));
+	}
+}
+
+static void contexts(void)
+{
+	CUcontext here, ctx;
+	CUdevice device;
+
+	TRY(cuCtxGetDevice(&device));
+	TRY(cuCtxGetCurrent(&here));
+	use();
+	for (int i = 0; i < 4; i++) {
+		TRY(cuCtxCreate_v2(&ctx, 0, device));
+		use();
+		TRY(cuCtxDestroy(ctx));
+		TRY(cuCtxSetCurrent(here));
+	}
+	printf("contexts came and went\n");
+}
+
+static void green(void)
+{
+	CUdevResource part;
+	CUdevResourceDesc units;
+	CUdevice device;
+
+	TRY(cuCtxGetDevice(&device));
+	TRY(cuDeviceGetDevResource(device, &part, CU_DEV_RESOURCE_TYPE_SM));
+	TRY(cuDevResourceGenerateDesc(&units, &part, 1));
+	for (int i = 0; i < 4; i++) {
+		CUgreenCtx handle;
+
+		TRY(cuGreenCtxCreate(&handle, units, device,
+				     CU_GREEN_CTX_DEFAULT_STREAM));
+		use();
+		TRY(cuGreenCtxDestroy(handle));
+	}
+	printf("green contexts came and went\n");
+}
+
+static void *free_much(void *ctx)
+{
+	CUdeviceptr p[40];
+
+	TRY(cuCtxSetCurrent(ctx));
+	for (int i = 0; i < 40; i++)
+		TRY(cuMemAlloc(&p[i], MiB));
+	for (int i = 0; i < 40; i++)
+		TRY(cuMemFree(p[i]));
+	return NULL;
+}
+
+static void thread(void)
+{
+	pthread_t other;
+	CUcontext ctx;
+
+	TRY(cuCtxGetCurrent(&ctx));
+	for (int i = 0; i < 4; i++) {
+		CHECK(pthread_create(&other, NULL, free_much, ctx) == 0);
+		CHECK(pthread_join(other, NULL) == 0);
+	}
+	printf("threads came and went\n");
+}
+
+static void fault(void)
+{
+	CUdeviceptr nowhere = (CUdeviceptr)0x70 << 32, p[60];
+	uint32_t value = 1;
+	uint64_t n_words = 10;
+	void *arguments[] = {&nowhere, &value, &n_words};
+	CUfunction kernel = victim_kernel("vs_fill");
+
+	for (int i = 0; i < 60; i++)
+		TRY(cuMemAlloc(&p[i], i < 58 ? MiB : 2 * MiB));
+	for (int i = 0; i < 60; i++)
+		TRY(cuMemFree(p[i]));
+	victim_launch(kernel, NULL, arguments);
+	usleep(10000);
+	printf("query: %s\n", victim_name(cuStreamQuery(NULL)));
+	printf("wait: %s\n", victim_name(cuStreamSynchronize(NULL)));
+}
+
+static void trim(void)
+{
+	uint64_t (*trim_all)(void);
+
+	*(void **)&trim_all = dlsym(RTLD_DEFAULT, "vmmshim_trim");
+	for (int i = 0; i < 4; i++) {
+		use();
+		TRY(cuCtxSynchronize());
+		if (trim_all)
+			trim_all();
+	}
+	printf("trimmed\n");
+}
+
+int main(int argc, char **argv)
+{
+	static const struct {
+		const char *name;
+		void (*take)(void);
+	} steps[] = {
+		{"contexts", contexts}, {"green", green}, {"fault", fault},
+		{"thread", thread},	{"trim", trim},
+	};
+	void (*step)(void) = churn;
+
+	for (size_t i = 0; argc > 1 && i < sizeof(steps) / sizeof(steps[0]);
+	     i++)
+		if (!strcmp(argv[1], steps[i].name))
+			step = steps[i].take;
+	if (argc > 1)
+		wanted = 100 * MiB;
+	victim_start(0);
+	listen(heard);
+	step();
+	listen(NULL);
 	return 0;
 }

@@ -95,10 +95,12 @@ static void start(void)
 static _Atomic int trimmer; /* thread that trims */
 
 static sigset_t trimmer_mask;
+static int trimmer_depth;
 
 static void note_thread(void)
 {
 	pthread_sigmask(SIG_BLOCK, NULL, &trimmer_mask);
+	trimmer_depth = vs_thread_self()->depth;
 	trimmer = (int)syscall(SYS_gettid);
 }
 
@@ -427,6 +429,8 @@ static void no_thread(void *unused)
 	vs_thread_come_out(vs_thread_self());
 	vs_service_wake();
 	CHECK(fake_n_trims == 1 && trimmer == syscall(SYS_gettid));
+	/* the driver may call the program back from there */
+	CHECK(trimmer_depth == 1 && vs_thread_self()->depth == 0);
 	vs_service_wake();
 	CHECK(fake_n_trims == 1);
 	exit(0);
