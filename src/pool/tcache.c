@@ -434,6 +434,19 @@ void vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx)
 	pthread_mutex_unlock(&pool->lock);
 }
 
+void vs_tcache_flush_unused(struct vs_pool *pool)
+{
+	VS_EACH_TCACHE (tc, pool) {
+		uint64_t calls = vs_stat_get(tc, allocs);
+
+		calls += vs_stat_get(tc, frees);
+		if (calls == tc->seen_calls && !tc->is_rested)
+			flush_cache(pool, tc, false);
+		tc->is_rested = calls == tc->seen_calls;
+		tc->seen_calls = calls;
+	}
+}
+
 void vs_tcache_exit(struct vs_thread *t)
 {
 	vs_thread_go_deeper(t);

@@ -51,6 +51,8 @@ struct vs_tcache {
 	 */
 	_Atomic uint64_t live_bytes, live_spans;
 	struct vs_bin bin[VS_N_CLASSES];
+	uint64_t seen_calls; /* by vs_tcache_flush_unused(); pool.lock */
+	bool is_rested;	     /* it was emptied then, and not used since */
 };
 
 /* Each of a pool's caches; the list only grows. No lock. */
@@ -95,6 +97,11 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_slab *slab,
  * back to the slabs' batches. Takes pool.lock, the spinlocks inside.
  */
 void vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx);
+/*
+ * The same of those that were not used since this was called the last time.
+ * Takes the spinlocks. Lock.
+ */
+void vs_tcache_flush_unused(struct vs_pool *pool);
 /* The thread ends. */
 void vs_tcache_exit(struct vs_thread *t);
 /* A number no other allocation of the process has. */

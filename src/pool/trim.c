@@ -279,7 +279,8 @@ static uint64_t forget_need(struct vs_pool *pool, uint64_t now, uint64_t live,
 /*
  * What small objects leave is in nobody's hands, nor is it idle, before it is
  * swept. So what was freed an age ago goes home, and nobody has used since,
- * also while threads go on: then they need the lock.
+ * also while threads go on: then they need the lock. Threads that rest do not
+ * keep theirs meanwhile.
  */
 static void sweep_old(struct vs_pool *pool, uint64_t now, uint64_t age)
 {
@@ -293,6 +294,7 @@ static void sweep_old(struct vs_pool *pool, uint64_t now, uint64_t age)
 	tag = pool->swept_tag;
 	next = vs_fence_tag(f);
 	if (is_due) {
+		vs_tcache_flush_unused(pool);
 		pool->swept = now;
 		pool->swept_tag = next;
 	}

@@ -5,6 +5,7 @@
  */
 #include <pthread.h>
 #include <sched.h>
+#include <semaphore.h>
 #include <unistd.h>
 
 #include "driver/real.h"
@@ -343,6 +344,64 @@ static void test_no_hoards_while_memory_is_short(void **state)
 	vs_real.cuMemCreate = create;
 }
 
+enum { N_CLASSES = 8, N_OF_EACH = 30, N_RESTING = 8, TICK_MS = 750 };
+
+static sem_t is_done, may_free, may_end;
+
+/* As much of each class as the caches take of what is freed, and more. */
+static void *free_and_rest(void *unused)
+{
+	CUdeviceptr p[N_CLASSES][N_OF_EACH];
+
+	for (size_t i = 0; i < N_CLASSES * N_OF_EACH; i++)
+		p[i % N_CLASSES][i / N_CLASSES] =
+			take(MiB - i % N_CLASSES * (MiB / 16));
+	sem_post(&is_done);
+	sem_wait(&may_free);
+	for (size_t i = 0; i < N_CLASSES * N_OF_EACH; i++)
+		give(p[i % N_CLASSES][i / N_CLASSES]);
+	sem_post(&is_done);
+	sem_wait(&may_end);
+	return unused;
+}
+
+static void each_in_turn(void)
+{
+	for (int i = 0; i < N_RESTING; i++) {
+		sem_post(&may_free);
+		sem_wait(&is_done);
+	}
+}
+
+/* A call now and then keeps nothing of what other threads rest on. */
+static void test_decay_of_what_threads_rest_on(void **state)
+{
+	pthread_t threads[N_RESTING];
+
+	(void)state;
+	vs_knobs.release_threshold.value = 64 * MiB;
+	vs_knobs.decay_ms = 3000;
+	sem_init(&is_done, 0, 0);
+	sem_init(&may_free, 0, 0);
+	sem_init(&may_end, 0, 0);
+	for (int i = 0; i < N_RESTING; i++) {
+		pthread_create(&threads[i], NULL, free_and_rest, NULL);
+		sem_wait(&is_done);
+	}
+	each_in_turn();
+	assert_true(fake.held > 1024 * MiB);
+	for (int ms = 0; ms < 20000; ms += TICK_MS) {
+		give(take(4096));
+		vs_pool_tick();
+		fake.now += TICK_MS * MS;
+	}
+	for (int i = 0; i < N_RESTING; i++)
+		sem_post(&may_end);
+	for (int i = 0; i < N_RESTING; i++)
+		pthread_join(threads[i], NULL);
+	assert_in_range(fake.held, 0, 128 * MiB);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -359,6 +418,8 @@ int main(void)
 				       fresh),
 		cmocka_unit_test_setup(test_sum_of_counters_that_go_on, fresh),
 		cmocka_unit_test_setup(test_no_hoards_while_memory_is_short,
+				       fresh),
+		cmocka_unit_test_setup(test_decay_of_what_threads_rest_on,
 				       fresh),
 	};
 
