@@ -271,7 +271,10 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 		r = vs_range_slab(tc->pool, tc->ctx, class);
 		/* some may be back, of slabs that others are live in */
 		if (r != CUDA_SUCCESS && !vs_tcache_refill(tc, class))
-			return r;
+			return r == CUDA_ERROR_OUT_OF_MEMORY
+				       ? vs_range_last_resort(tc->pool, size,
+							      out)
+				       : r;
 		is_miss = r == CUDA_SUCCESS;
 	}
 }
@@ -284,7 +287,8 @@ static CUresult fill(struct vs_ctx *ctx, CUdeviceptr p, size_t size)
 
 	if (r == CUDA_SUCCESS)
 		return r;
-	vs_pool_free(p);
+	if (vs_pool_free(p) == VS_PASS)
+		vs_real.cuMemFree_v2(p); /* the last resort's */
 	return r == CUDA_ERROR_CONTEXT_IS_DESTROYED ? VS_PASS : r;
 }
 

@@ -254,8 +254,8 @@ static inline bool is_dead(struct vs_ctx *ctx)
 		atomic_load_explicit(&ctx->is_dead, memory_order_relaxed), 0);
 }
 
-/* The last step: the driver's own allocator, unless a limit forbids it. */
-static CUresult last_resort(struct vs_pool *pool, size_t size, CUdeviceptr *out)
+CUresult vs_range_last_resort(struct vs_pool *pool, size_t size,
+			      CUdeviceptr *out)
 {
 	CUdeviceptr p;
 	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
@@ -281,7 +281,7 @@ static __attribute__((noinline)) CUresult alloc_miss(struct vs_pool *pool,
 	CUresult r = get_more(pool, kind_of(span), span, &range);
 
 	if (r == CUDA_ERROR_OUT_OF_MEMORY)
-		return last_resort(pool, size, out);
+		return vs_range_last_resort(pool, size, out);
 	if (r != CUDA_SUCCESS)
 		return VS_PASS; /* the driver words it */
 	pthread_mutex_lock(&pool->lock);
@@ -367,18 +367,6 @@ CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
 	return CUDA_SUCCESS;
 }
 
-/* Some came back on the ladder, but no whole slab of them. */
-static bool has_objects(struct vs_pool *pool, struct vs_ctx *ctx,
-			unsigned class)
-{
-	bool is_any;
-
-	pthread_mutex_lock(&pool->lock);
-	is_any = ctx->slabs && ctx->slabs->class[class].with_free;
-	pthread_mutex_unlock(&pool->lock);
-	return is_any;
-}
-
 /* Another thread may end the context whenever the lock is not held. */
 CUresult vs_range_slab(struct vs_pool *pool, struct vs_ctx *ctx, unsigned class)
 {
@@ -392,12 +380,8 @@ CUresult vs_range_slab(struct vs_pool *pool, struct vs_ctx *ctx, unsigned class)
 	range = take(pool, VS_HEAP_SLABS, span);
 	pthread_mutex_unlock(&pool->lock);
 	r = range ? CUDA_SUCCESS : get_more(pool, VS_HEAP_SLABS, span, &range);
-	if (r == CUDA_ERROR_OUT_OF_MEMORY && !has_objects(pool, ctx, class))
-		vs_stat_add(&pool->stats, failed, 1);
-	if (r == CUDA_ERROR_OUT_OF_MEMORY && pool->memory_limit != UINT64_MAX)
-		return r;
 	if (r != CUDA_SUCCESS)
-		return VS_PASS; /* the driver may still find a few bytes */
+		return r == CUDA_ERROR_OUT_OF_MEMORY ? r : VS_PASS;
 	pthread_mutex_lock(&pool->lock);
 	if (ctx->slabs)
 		slab = vs_slab_make(pool, ctx->slabs, class, range);

@@ -268,6 +268,40 @@ static void test_a_large_request_finds_memory_scattered(void **state)
 	assert_int_equal(vs_pool_of(0)->tight, 64);
 }
 
+static CUresult no_chunk(CUmemGenericAllocationHandle *handle, size_t size,
+			 const CUmemAllocationProp *prop,
+			 unsigned long long flags)
+{
+	(void)handle, (void)size, (void)prop, (void)flags;
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+static CUresult few_bytes(CUdeviceptr *p, size_t size)
+{
+	(void)size;
+	*p = 0x5000;
+	return CUDA_SUCCESS;
+}
+
+/* What the driver serves in the end did not fail, be it small or large. */
+static void test_the_drivers_last_bytes_are_counted(void **state)
+{
+	CUdeviceptr out;
+
+	(void)state;
+	take(512);
+	vs_real.cuMemCreate = no_chunk;
+	vs_real.cuMemAlloc_v2 = few_bytes;
+	assert_int_equal(vs_pool_alloc(10 * MiB, &out), CUDA_SUCCESS);
+	assert_int_equal(out, 0x5000);
+	do /* what is there already */
+		assert_int_equal(vs_pool_alloc(900 * KiB, &out), CUDA_SUCCESS);
+	while (out != 0x5000);
+	assert_int_equal(stats()->native, 2);
+	assert_int_equal(stats()->oom_native, 2);
+	assert_int_equal(stats()->failed, 0);
+}
+
 /* Chunks of a fixed size leave no part of the limit that nobody can have. */
 static void test_large_chunks_below_a_limit(void **state)
 {
@@ -300,6 +334,7 @@ int main(void)
 		T(slabs_in_part_make_no_small_chunks),
 		T(a_large_request_finds_memory_scattered),
 		T(large_chunks_below_a_limit),
+		T(the_drivers_last_bytes_are_counted),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
