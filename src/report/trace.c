@@ -81,6 +81,14 @@ static void warn_once(const char *what, const char *why)
 		vs_warn("VMMSHIM_TRACE: %s (%s)", what, why);
 }
 
+/* The file by its other name, /dev/stdout: a log, perhaps, of many programs. */
+static bool is_output(int fd)
+{
+	struct stat output;
+
+	return !fstat(fd, &output) && vs_fd_is_same(&output, &identity);
+}
+
 /* Locked against other processes, so that two never mix in one file. */
 static int open_file(const char *path)
 {
@@ -101,14 +109,15 @@ static int open_file(const char *path)
 		close(fd);
 		return -1;
 	}
-	if (ftruncate(fd, 0)) {
-		/* a pipe or a terminal: nothing to cut */
-	}
 	/* O_NONBLOCK was for a pipe that nobody reads: that is an error */
 	fcntl(fd, F_SETFL, O_WRONLY | O_APPEND);
 	if (fstat(fd, &identity)) {
 		close(fd);
 		return -1;
+	}
+	if (!is_output(STDOUT_FILENO) && !is_output(STDERR_FILENO) &&
+	    ftruncate(fd, 0)) {
+		/* a pipe or a terminal: nothing to cut */
 	}
 	return fd;
 }
