@@ -189,24 +189,24 @@ VS_EXPORT CUresult CUDAAPI cuStreamEndCaptureToCig_ptsz(CUstream stream)
 		     cuStreamIsCapturing_ptsz, stream);
 }
 
+/* The end of a stream by the driver's function of this row; its answer. */
+#define DESTROYED(api)                                                         \
+	__extension__({                                                        \
+		bool is_open = vs_enter(VS_API_##api);                         \
+		uint64_t last = is_open ? vs_capture_begun() : 0;              \
+		CUresult result = vs_seen(vs_real.api(stream));                \
+                                                                               \
+		if (last > 0 && result == CUDA_SUCCESS)                        \
+			vs_capture_destroyed(stream, last);                    \
+		result;                                                        \
+	})
+
 VS_EXPORT CUresult CUDAAPI cuStreamDestroy(CUstream stream)
 {
-	bool is_open = vs_enter(VS_API_cuStreamDestroy);
-	uint64_t last = is_open ? vs_capture_begun() : 0;
-	CUresult result = vs_seen(vs_real.cuStreamDestroy(stream));
-
-	if (last > 0 && result == CUDA_SUCCESS)
-		vs_capture_destroyed(stream, last);
-	return result;
+	return DESTROYED(cuStreamDestroy);
 }
 
 VS_EXPORT CUresult CUDAAPI cuStreamDestroy_v2(CUstream stream)
 {
-	bool is_open = vs_enter(VS_API_cuStreamDestroy_v2);
-	uint64_t last = is_open ? vs_capture_begun() : 0;
-	CUresult result = vs_seen(vs_real.cuStreamDestroy_v2(stream));
-
-	if (last > 0 && result == CUDA_SUCCESS)
-		vs_capture_destroyed(stream, last);
-	return result;
+	return DESTROYED(cuStreamDestroy_v2);
 }
