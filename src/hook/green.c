@@ -30,6 +30,17 @@ bool vs_green_is(CUcontext ctx)
 	return is_found;
 }
 
+bool vs_green_holds(CUdevice device)
+{
+	bool is_found = false;
+
+	pthread_mutex_lock(&lock);
+	for (struct green *g = greens; g && !is_found; g = g->next)
+		is_found = g->device == device;
+	pthread_mutex_unlock(&lock);
+	return is_found;
+}
+
 void vs_green_ending(CUcontext ctx, CUdevice device)
 {
 	pthread_mutex_lock(&lock);

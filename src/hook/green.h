@@ -11,6 +11,11 @@
 
 /* The context was made of a green one. */
 bool vs_green_is(CUcontext ctx);
+/*
+ * One lives, and holds the device's primary context: the driver lets nobody
+ * reset that, nor release it for the last time (an H200).
+ */
+bool vs_green_holds(CUdevice device);
 /* A primary context is about to end (`ctx` NULL: that of `device`). */
 void vs_green_ending(CUcontext ctx, CUdevice device);
 

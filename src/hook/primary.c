@@ -3,6 +3,7 @@
 
 #include "driver/vmm.h"
 #include "hook/context.h"
+#include "hook/green.h"
 #include "hook/hook.h"
 #include "pool/pool.h"
 
@@ -117,6 +118,7 @@ void vs_turn_release(struct vs_turn *turn, bool is_open, CUdevice device)
 	pthread_mutex_lock(&lock);
 	turn->is_told = p->n_retains == 1 && !p->is_shared;
 	pthread_mutex_unlock(&lock);
+	turn->is_told = turn->is_told && !vs_green_holds(device);
 	if (turn->is_told)
 		turn->ending = vs_context_dying(NULL, device);
 }
@@ -180,15 +182,21 @@ static CUresult release_primary(bool is_open, primary_fn real, CUdevice device)
 	return result;
 }
 
+/* Beneath a green context it is refused, and what the primary one owns stays.
+ */
 static CUresult reset_primary(bool is_open, primary_fn real, CUdevice device)
 {
 	struct vs_ctx *ending = NULL;
 	struct vs_turn turn;
+	bool is_begun = begin(&turn, is_open, device);
+	bool is_held = is_begun && vs_green_holds(device);
 	CUresult result;
 
-	if (begin(&turn, is_open, device))
+	if (is_begun && !is_held)
 		ending = vs_context_dying(NULL, device);
 	result = vs_seen(real(device));
+	if (is_held && result == CUDA_SUCCESS)
+		ending = vs_context_dying(NULL, device);
 	vs_pool_ctx_gone(ending);
 	vs_turn_end(&turn);
 	return result;

@@ -80,6 +80,9 @@ static void lifetimes(CUcontext primary)
 	TRY(cuMemsetD8Async(small, 7, 1000, g.stream));
 	TRY(cuMemsetD8Async(large, 8, 12 * MiB, g.stream));
 	churn(g.stream, 40);
+	/* nothing that it holds is gone then */
+	printf("reset of the primary: %s\n",
+	       victim_name(cuDevicePrimaryCtxReset(device)));
 	printf("destroy by cuCtxDestroy: %s\n",
 	       victim_name(cuCtxDestroy(g.ctx)));
 	TRY(cuCtxSetCurrent(h.ctx));
@@ -144,6 +147,8 @@ static void last_hold(void)
 	p = victim_alloc(6 * MiB);
 	TRY(cuMemsetD8Async(p, 3, 6 * MiB, g.stream));
 	TRY(cuStreamSynchronize(g.stream));
+	printf("release: %s\n", victim_name(cuDevicePrimaryCtxRelease(device)));
+	printf("reset: %s\n", victim_name(cuDevicePrimaryCtxReset(device)));
 	churn(g.stream, 10);
 	printf("held by a green context: %d\n",
 	       victim_is_filled(p, 6 * MiB, 3));

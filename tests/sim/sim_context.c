@@ -313,6 +313,18 @@ CUresult sim_cuDevicePrimaryCtxRetain(CUcontext *pctx, CUdevice dev)
 	return CUDA_SUCCESS;
 }
 
+/* Green contexts that hold the primary one. */
+static unsigned count_green(const struct sim_context *primary)
+{
+	const struct sim_context *c;
+	unsigned n = 0;
+
+	for (c = contexts; c; c = c->next)
+		n += c->alive && c->parent == primary;
+	return n;
+}
+
+/* Green contexts' holds are not for others to release (an H200). */
 CUresult sim_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 {
 	struct sim_device *d = &sim_devices[dev];
@@ -321,6 +333,8 @@ CUresult sim_cuDevicePrimaryCtxRelease_v2(CUdevice dev)
 		return CUDA_ERROR_INVALID_DEVICE;
 	if (!d->primary_refs)
 		return CUDA_ERROR_INVALID_CONTEXT;
+	if (d->primary_refs == count_green(d->primary))
+		return CUDA_ERROR_NOT_PERMITTED;
 	if (--d->primary_refs == 0 && d->primary->alive)
 		sim_context_end(d->primary);
 	return CUDA_SUCCESS;
@@ -331,13 +345,22 @@ CUresult sim_cuDevicePrimaryCtxRelease(CUdevice dev)
 	return sim_cuDevicePrimaryCtxRelease_v2(dev);
 }
 
-/* Ends the context, keeps the references (cuda.h). */
+/*
+ * Ends the context, keeps the references (cuda.h); not under a green one (an
+ * H200).
+ */
 CUresult sim_cuDevicePrimaryCtxReset_v2(CUdevice dev)
 {
+	struct sim_context *primary;
+
 	if (!sim_device_valid(dev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	if (sim_devices[dev].primary && sim_devices[dev].primary->alive)
-		sim_context_end(sim_devices[dev].primary);
+	primary = sim_devices[dev].primary;
+	if (!primary || !primary->alive)
+		return CUDA_SUCCESS;
+	if (count_green(primary) > 0)
+		return CUDA_ERROR_NOT_PERMITTED;
+	sim_context_end(primary);
 	return CUDA_SUCCESS;
 }
 
