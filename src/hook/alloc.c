@@ -86,7 +86,7 @@ static CUresult alloc(CUdeviceptr *out, size_t size)
 
 	if (!vs_thread_go_within(t))
 		return VS_PASS;
-	result = vs_capture_refusal();
+	result = vs_capture_refusal(NULL);
 	if (result == VS_PASS)
 		result = vs_pool_alloc(size, out);
 	else
@@ -186,14 +186,15 @@ static CUresult free_passed(CUdeviceptr p)
 	return result != VS_PASS ? result : vs_seen(vs_real.cuMemFree_v2(p));
 }
 
-/* The gate is shut, or frees are watched. */
+/* The gate is shut, or frees are watched. A free needs no current context. */
 static CUresult free_shut(CUdeviceptr p)
 {
 	CUresult result = VS_PASS;
+	struct vs_span span;
 
 	if (vs_enter(VS_API_cuMemFree_v2)) {
-		if (vs_pool_is_inside(p))
-			result = vs_capture_refusal();
+		if (vs_capture_strict() > 0 && vs_pool_find(p, &span))
+			result = vs_capture_refusal(span.ctx);
 		if (result != VS_PASS)
 			return vs_seen(result);
 		if (vs_trace_is_on)
@@ -297,6 +298,9 @@ static CUresult free_async(CUdeviceptr p, CUstream stream,
 	if (vs_capture_count() > 0 && is_capturing &&
 	    is_captured(stream, span.ctx, is_capturing))
 		return VS_PASS;
+	result = vs_capture_refusal(span.ctx);
+	if (result != VS_PASS)
+		return vs_seen(result);
 	if (vs_trace_is_on)
 		vs_trace_free(span.id);
 	result = take_back(vs_thread_self(), p);

@@ -5,20 +5,18 @@
  */
 #include "hook/capture.h"
 
+#include "driver/vmm.h"
 #include "hook/alloc.h"
 #include "hook/hook.h"
 #include "pool/capture.h"
 #include "pool/pool.h"
 
 /* Asks with a block of the driver's own: the shim could only guess. */
-CUresult vs_capture_refusal(void)
+static CUresult ask(void)
 {
 	CUdeviceptr block;
-	CUresult result;
+	CUresult result = vs_real.cuMemAlloc_v2(&block, 1);
 
-	if (vs_likely(!vs_capture_forbids()))
-		return VS_PASS;
-	result = vs_real.cuMemAlloc_v2(&block, 1);
 	if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
 		return result;
 	/* other errors, as that of no context, say nothing of captures */
@@ -29,6 +27,20 @@ CUresult vs_capture_refusal(void)
 	if (result == CUDA_SUCCESS)
 		vs_real.cuMemFree_v2(block);
 	return VS_PASS;
+}
+
+CUresult vs_capture_refusal(CUcontext ctx)
+{
+	bool is_pushed = false;
+	CUresult result;
+
+	if (vs_likely(!vs_capture_forbids()))
+		return VS_PASS;
+	if (ctx && vs_vmm_push(ctx, &is_pushed) != CUDA_SUCCESS)
+		return VS_PASS;
+	result = ask();
+	vs_vmm_pop(is_pushed);
+	return result;
 }
 
 static void after_begin(CUstream stream, bool is_per_thread,

@@ -10,8 +10,9 @@
 /*
  * Before the pool allocates or frees: what the driver says to such a call of
  * this thread, which it refuses within a capture of the thread's own, and
- * spoils the capture by it. VS_PASS where it does not refuse.
+ * spoils the capture by it. VS_PASS where it does not refuse. `ctx`: to ask it
+ * under; NULL: the current one, without which there is no answer.
  */
-CUresult vs_capture_refusal(void);
+CUresult vs_capture_refusal(CUcontext ctx);
 
 #endif

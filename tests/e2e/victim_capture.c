@@ -125,33 +125,46 @@ static void a_context_dies(void)
 static void try_inside(const char *name, CUstreamCaptureMode mode,
 		       CUstreamCaptureMode own)
 {
-	CUdeviceptr used = victim_alloc(KiB), a, small, b = 0;
-	CUstream stream;
+	static const char *const names[] = {"alloc", "free", "free of a small",
+					    "free without a context",
+					    "free in another stream"};
+	CUdeviceptr used = victim_alloc(KiB), large, small, b = 0;
+	CUstream stream, idle;
 	CUgraph graph = NULL;
 
-	TRY(cuMemAlloc(&a, SIZE));
+	TRY(cuMemAlloc(&large, SIZE));
 	TRY(cuMemAlloc(&small, KiB));
 	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	for (int i = 0; i < 3; i++) {
-		CUdeviceptr p = i == 1 ? a : small;
+	TRY(cuStreamCreate(&idle, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 5; i++) {
+		CUdeviceptr p = i == 2 ? small : large;
 		CUresult r, end;
 
 		TRY(cuStreamBeginCapture(stream, mode));
 		TRY(cuThreadExchangeStreamCaptureMode(&own));
 		TRY(cuMemsetD8Async(used, 5, KiB, stream));
-		r = i == 0 ? cuMemAlloc(&b, SIZE) : cuMemFree(p);
+		if (i == 3)
+			TRY(cuCtxSetCurrent(NULL));
+		r = i == 0   ? cuMemAlloc(&b, SIZE)
+		    : i == 4 ? cuMemFreeAsync(p, idle)
+			     : cuMemFree(p);
+		TRY(cuCtxSetCurrent(ctx));
 		TRY(cuThreadExchangeStreamCaptureMode(&own));
 		end = cuStreamEndCapture(stream, &graph);
-		printf("%s, %s: %s, %s\n", name, i == 0 ? "alloc" : "free",
-		       victim_name(r), victim_name(end));
+		printf("%s, %s: %s, %s\n", name, names[i], victim_name(r),
+		       victim_name(end));
 		if (end == CUDA_SUCCESS)
 			TRY(cuGraphDestroy(graph));
 		if (i > 0 && r != CUDA_SUCCESS)
 			TRY(cuMemFree(p)); /* it was not, before */
+		if (p == large && i > 0)
+			TRY(cuMemAlloc(&large, SIZE));
 	}
+	TRY(cuMemFree(large));
 	if (b)
 		TRY(cuMemFree(b));
 	victim_free(used);
+	TRY(cuStreamDestroy(idle));
 	TRY(cuStreamDestroy(stream));
 }
 

@@ -237,6 +237,10 @@ CUresult sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 		return result;
 	if (!dptr)
 		return CUDA_SUCCESS;
+	/* Before the address is looked at (an H200). */
+	result = sim_capture_check_submit(stream);
+	if (result != CUDA_SUCCESS)
+		return result;
 	/* Legacy memory may be freed this way too; it waits (an H200). */
 	if (m && m->kind == SIM_LEGACY && m->range.start == dptr &&
 	    !stream->capture)
@@ -250,9 +254,6 @@ CUresult sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 	}
 	if (stream->capture)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = sim_capture_check_submit(stream);
-	if (result != CUDA_SUCCESS)
-		return result;
 	op.u.any.value = dptr;
 	sim_cost(SIM_COST_POOL_FREE, 0, 1);
 	result = sim_submit(stream, &op, 1);
