@@ -8,6 +8,7 @@
 #include "base/uthash_meta.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
+#include "hook/capture.h"
 #include "hook/hook.h"
 
 /* What was set for an allocation. Its id is never used again. */
@@ -183,17 +184,22 @@ static CUresult sync_context(CUcontext ctx)
 CUresult vs_memops_set(const struct vs_span *span, bool is_sync)
 {
 	static _Atomic bool is_told;
+	CUresult result = vs_capture_refusal(span->ctx);
 	bool is_noted;
-	CUresult result;
 
+	if (result != VS_PASS)
+		return vs_seen(result);
 	if (is_sync) {
-		vs_pool_pin(span->base);
 		result = sync_context(span->ctx);
+		/* the capture of another thread, which it spoils as well */
+		if (result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
+			return vs_seen(result);
 		if (result != CUDA_SUCCESS && !atomic_exchange(&is_told, true))
 			vs_warn("synchronous copies cannot be switched on for "
 				"the context (%s): a copy may still run when "
 				"it returns",
 				vs_real_error(result));
+		vs_pool_pin(span->base);
 	}
 	pthread_mutex_lock(&lock);
 	is_noted = note(span, is_sync);

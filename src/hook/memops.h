@@ -18,7 +18,8 @@
 /*
  * Sets or clears it. Setting switches the allocation's whole context to
  * synchronizing copies (clearing leaves that), and the memory is not used again
- * after its free: whoever sets this is about to register it with a NIC.
+ * after its free: whoever sets this is about to register it with a NIC. Errors:
+ * STREAM_CAPTURE_UNSUPPORTED, as the driver's, where a capture forbids it.
  */
 CUresult vs_memops_set(const struct vs_span *span, bool is_sync);
 /* It was set or cleared for some allocation. Cheap. */

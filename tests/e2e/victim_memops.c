@@ -70,6 +70,28 @@ static void elsewhere(CUdevice device, CUdeviceptr from)
 	TRY(cuCtxDestroy(ctx));
 }
 
+/* Refused, and not taken for set. */
+static void within_a_capture(CUdeviceptr p, unsigned wanted)
+{
+	unsigned is_sync = 7;
+	CUstream stream;
+	CUgraph graph = NULL;
+	CUresult result, end;
+
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+	result = cuPointerSetAttribute(&wanted,
+				       CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p);
+	end = cuStreamEndCapture(stream, &graph);
+	TRY(cuPointerGetAttribute(&is_sync, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
+				  p));
+	printf("within a capture: %u: %s, end %s, is %u\n", wanted,
+	       victim_name(result), victim_name(end), is_sync);
+	if (graph)
+		TRY(cuGraphDestroy(graph));
+	TRY(cuStreamDestroy(stream));
+}
+
 int main(void)
 {
 	CUdeviceptr p, q;
@@ -80,8 +102,10 @@ int main(void)
 	TRY(cuDeviceGet(&device, 0));
 	p = victim_alloc(SIZE);
 	q = victim_alloc(SIZE);
+	within_a_capture(p, 1);
 	TRY(cuCtxSetFlags(CU_CTX_SCHED_SPIN));
 	TRY(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
+	within_a_capture(p, 0);
 	copy("set", q, p);
 	print_flags(device);
 	elsewhere(device, p);
