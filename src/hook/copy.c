@@ -87,12 +87,18 @@ static bool can_be_peers(CUdevice device, CUdevice owner)
 /* Opens the memory of the pool that holds `p` to `device`, once. */
 static bool open_to(CUdeviceptr p, CUdevice owner, CUdevice device)
 {
-	if (atomic_load(&unreachable[device]) & bit(owner))
+	struct vs_thread *t = vs_thread_self();
+	bool is_opened;
+
+	if ((atomic_load(&unreachable[device]) & bit(owner)) ||
+	    !vs_thread_go_within(t))
 		return false;
 	vs_copy_note_opened();
-	if (can_be_peers(device, owner) &&
-	    vs_pool_reach(p, device, true) == CUDA_SUCCESS &&
-	    vs_ipc_reach(p, device) == CUDA_SUCCESS)
+	is_opened = can_be_peers(device, owner) &&
+		    vs_pool_reach(p, device, true) == CUDA_SUCCESS &&
+		    vs_ipc_reach(p, device) == CUDA_SUCCESS;
+	vs_thread_come_out(t);
+	if (is_opened)
 		return true;
 	vs_debug("device %d cannot be given access to device %d: copies "
 		 "between them become peer copies",

@@ -87,9 +87,11 @@ static void note(CUcontext ctx, CUcontext peer, bool is_enabled)
 
 static CUresult tell_pool(CUcontext peer, bool is_enabled)
 {
+	struct vs_thread *t = vs_thread_self();
 	CUcontext ctx;
 	CUresult result = vs_real.cuCtxGetCurrent(&ctx);
 
+	vs_thread_go_deeper(t);
 	if (result == CUDA_SUCCESS)
 		result = vs_pool_peer(ctx, peer, is_enabled);
 	if (result == CUDA_SUCCESS) {
@@ -97,6 +99,7 @@ static CUresult tell_pool(CUcontext peer, bool is_enabled)
 		     is_enabled);
 		vs_ipc_peers_changed();
 	}
+	vs_thread_come_back(t);
 	return result;
 }
 
@@ -139,7 +142,7 @@ VS_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer,
 	atomic_store(&vs_copy_has_peers, true);
 	result = tell_pool(peer, true);
 	if (result != CUDA_SUCCESS) {
-		vs_pool_relieve(false);
+		vs_again_relieved(false);
 		result = tell_pool(peer, true);
 	}
 	if (result != CUDA_SUCCESS)

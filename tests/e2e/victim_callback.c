@@ -10,6 +10,7 @@
  *   fault     a kernel faults
  *   thread    a thread ends that has just freed much
  *   trim      the program itself trims
+ *   peers     two devices are given access to each other's memory
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -21,34 +22,48 @@ enum { BLOCKS = 8, ROUNDS = 40 };
 
 static __thread int is_inside;
 static size_t wanted = 4096; /* by the callback; large: it has to be made */
+static CUcontext second;     /* of a second device, where it takes some, too */
 
 /* What a pool does that does not allocate or free for the program alone. */
 static int is_of_interest(const char *call)
 {
 	return strncmp(call, "cuEvent", 7) == 0 ||
 	       strncmp(call, "cuCtxRecord", 11) == 0 ||
+	       strncmp(call, "cuCtxWait", 9) == 0 ||
 	       strncmp(call, "cuMemCreate", 11) == 0 ||
 	       strncmp(call, "cuMemMap", 8) == 0 ||
 	       strncmp(call, "cuMemUnmap", 10) == 0 ||
+	       strncmp(call, "cuMemSetAccess", 14) == 0 ||
 	       strncmp(call, "cuMemGetInfo", 12) == 0;
+}
+
+/* After a fault nobody gets anything. */
+static void take_some(void)
+{
+	CUdeviceptr p;
+
+	if (cuMemAlloc(&p, wanted) == CUDA_SUCCESS)
+		TRY(cuMemFree(p));
 }
 
 static void heard(const char *call)
 {
 	CUcontext current = NULL;
 	size_t unused, total;
-	CUdeviceptr p;
 
 	if (is_inside || !is_of_interest(call))
 		return;
 	is_inside = 1;
 	if (cuCtxGetCurrent(&current) == CUDA_SUCCESS && current) {
-		/* after a fault nobody gets anything */
 		if (cuMemGetInfo(&unused, &total) == CUDA_SUCCESS)
 			CHECK(unused <= total);
 		cuCtxSynchronize();
-		if (cuMemAlloc(&p, wanted) == CUDA_SUCCESS)
-			TRY(cuMemFree(p));
+		take_some();
+		if (second) {
+			TRY(cuCtxPushCurrent(second));
+			take_some();
+			TRY(cuCtxPopCurrent(&current));
+		}
 	}
 	is_inside = 0;
 }
@@ -199,6 +214,31 @@ static void trim(void)
 	printf("trimmed\n");
 }
 
+/* One is made a peer; then the other one runs a copy of both's memory. */
+static void peers(void)
+{
+	CUdeviceptr here = victim_alloc(MiB), there;
+	CUcontext ctx;
+	CUstream stream;
+	CUdevice device;
+
+	TRY(cuDeviceGet(&device, 1));
+	TRY(cuDevicePrimaryCtxRetain(&second, device));
+	TRY(cuCtxPushCurrent(second));
+	there = victim_alloc(MiB);
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuMemsetD8Async(there, 6, MiB, stream));
+	TRY(cuCtxPopCurrent(&ctx));
+	TRY(cuCtxEnablePeerAccess(second, 0));
+	TRY(cuMemcpyDtoDAsync(here, there, MiB, stream));
+	TRY(cuStreamSynchronize(stream));
+	printf("copied: %d\n", victim_is_filled(here, MiB, 6));
+	victim_free(here);
+	victim_free(there);
+	listen(NULL);
+	TRY(cuDevicePrimaryCtxRelease(device));
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
@@ -206,7 +246,7 @@ int main(int argc, char **argv)
 		void (*take)(void);
 	} steps[] = {
 		{"contexts", contexts}, {"green", green}, {"fault", fault},
-		{"thread", thread},	{"trim", trim},
+		{"thread", thread},	{"trim", trim},	  {"peers", peers},
 	};
 	void (*step)(void) = churn;
 
