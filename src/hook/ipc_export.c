@@ -336,6 +336,8 @@ static void *run(void *unused)
 	struct pollfd polls[MAX_CLIENTS + 1];
 	bool is_held_up = false;
 
+	/* for good: a callback that the driver makes here is not served */
+	vs_thread_go_within(vs_thread_self());
 	pthread_setname_np(pthread_self(), "vmmshim-ipc");
 	while (!atomic_load(&is_stopping)) {
 		bool has_clients = prepare(polls, is_held_up);

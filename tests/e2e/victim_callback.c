@@ -11,6 +11,7 @@
  *   thread    a thread ends that has just freed much
  *   trim      the program itself trims
  *   peers     two devices are given access to each other's memory
+ *   ipc       another process opens memory of this one
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -22,7 +23,7 @@ enum { BLOCKS = 8, ROUNDS = 40 };
 
 static __thread int is_inside;
 static size_t wanted = 4096; /* by the callback; large: it has to be made */
-static CUcontext second;     /* of a second device, where it takes some, too */
+static CUcontext second;     /* where it takes some, too */
 
 /* What a pool does that does not allocate or free for the program alone. */
 static int is_of_interest(const char *call)
@@ -34,6 +35,7 @@ static int is_of_interest(const char *call)
 	       strncmp(call, "cuMemMap", 8) == 0 ||
 	       strncmp(call, "cuMemUnmap", 10) == 0 ||
 	       strncmp(call, "cuMemSetAccess", 14) == 0 ||
+	       strncmp(call, "cuMemExport", 11) == 0 ||
 	       strncmp(call, "cuMemGetInfo", 12) == 0;
 }
 
@@ -59,11 +61,11 @@ static void heard(const char *call)
 			CHECK(unused <= total);
 		cuCtxSynchronize();
 		take_some();
-		if (second) {
-			TRY(cuCtxPushCurrent(second));
-			take_some();
-			TRY(cuCtxPopCurrent(&current));
-		}
+	}
+	if (second) {
+		TRY(cuCtxPushCurrent(second));
+		take_some();
+		TRY(cuCtxPopCurrent(&current));
 	}
 	is_inside = 0;
 }
@@ -239,14 +241,47 @@ static void peers(void)
 	TRY(cuDevicePrimaryCtxRelease(device));
 }
 
+/* The other process: what is opened by the handle on standard input. */
+static void importer(void)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+
+	CHECK(fread(&handle, sizeof(handle), 1, stdin) == 1);
+	TRY(cuIpcOpenMemHandle(&p, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	printf("opened: %d\n", victim_is_filled(p, MiB, 7));
+	TRY(cuIpcCloseMemHandle(p));
+}
+
+static void ipc(void)
+{
+	CUdeviceptr p = victim_alloc(MiB);
+	CUipcMemHandle handle;
+	char command[64];
+	FILE *other;
+
+	TRY(cuCtxGetCurrent(&second));
+	TRY(cuMemsetD8(p, 7, MiB));
+	TRY(cuCtxSynchronize());
+	TRY(cuIpcGetMemHandle(&handle, p));
+	snprintf(command, sizeof(command), "exec /proc/%d/exe importer",
+		 (int)getpid());
+	other = popen(command, "w");
+	CHECK(other && fwrite(&handle, sizeof(handle), 1, other) == 1);
+	CHECK(pclose(other) == 0);
+	victim_free(p);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct {
 		const char *name;
 		void (*take)(void);
 	} steps[] = {
-		{"contexts", contexts}, {"green", green}, {"fault", fault},
-		{"thread", thread},	{"trim", trim},	  {"peers", peers},
+		{"contexts", contexts}, {"green", green},
+		{"fault", fault},	{"thread", thread},
+		{"trim", trim},		{"peers", peers},
+		{"ipc", ipc},		{"importer", importer},
 	};
 	void (*step)(void) = churn;
 
