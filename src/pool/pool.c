@@ -374,8 +374,10 @@ static void welcome(struct vs_pool *pool, struct vs_ctx **list, int n)
 
 static void welcome_device(struct vs_pool *pool, CUdevice device)
 {
+	struct vs_thread *t = vs_thread_self();
 	struct vs_ctx_set set;
 
+	vs_thread_go_deeper(t);
 	if (vs_ctx_gather(&set, (uint64_t)1 << device)) {
 		welcome(pool, set.list, set.n);
 		vs_ctx_scatter(&set);
@@ -383,6 +385,7 @@ static void welcome_device(struct vs_pool *pool, CUdevice device)
 		vs_fence_wait_tag(&pool->fence, vs_fence_tag(&pool->fence),
 				  WELCOME_PATIENCE);
 	}
+	vs_thread_come_back(t);
 }
 
 void vs_pool_ctx_born(CUcontext handle, CUdevice device)

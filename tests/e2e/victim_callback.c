@@ -216,10 +216,19 @@ static void trim(void)
 	printf("trimmed\n");
 }
 
-/* One is made a peer; then the other one runs a copy of both's memory. */
+static void CUDA_CB end_late(void *unused)
+{
+	(void)unused;
+	usleep(100000);
+}
+
+/*
+ * While what was freed is pending, one is made a peer, if it may be; then the
+ * other one runs a copy of both's memory.
+ */
 static void peers(void)
 {
-	CUdeviceptr here = victim_alloc(MiB), there;
+	CUdeviceptr here = victim_alloc(MiB), there, p[BLOCKS];
 	CUcontext ctx;
 	CUstream stream;
 	CUdevice device;
@@ -231,7 +240,14 @@ static void peers(void)
 	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	TRY(cuMemsetD8Async(there, 6, MiB, stream));
 	TRY(cuCtxPopCurrent(&ctx));
-	TRY(cuCtxEnablePeerAccess(second, 0));
+	TRY(cuLaunchHostFunc(NULL, end_late, NULL));
+	for (int round = 0; round < 8; round++) {
+		for (int i = 0; i < BLOCKS; i++)
+			p[i] = victim_alloc(40 * MiB);
+		for (int i = 0; i < BLOCKS; i++)
+			victim_free(p[i]);
+	}
+	printf("peer: %s\n", victim_name(cuCtxEnablePeerAccess(second, 0)));
 	TRY(cuMemcpyDtoDAsync(here, there, MiB, stream));
 	TRY(cuStreamSynchronize(stream));
 	printf("copied: %d\n", victim_is_filled(here, MiB, 6));
