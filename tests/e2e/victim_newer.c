@@ -186,6 +186,7 @@ static void copy_by_node(CUdeviceptr there, CUdeviceptr here, CUdeviceptr own)
 	tell("a node", there, 2);
 }
 
+#if CUDA_VERSION >= 12080
 static void copy_by_batch_node(CUdeviceptr there, CUdeviceptr here)
 {
 	CUgraphNodeParams params = {.type = VS_NODE_MEMCPY_BATCH};
@@ -210,6 +211,12 @@ static void copy_by_batch_node(CUdeviceptr there, CUdeviceptr here)
 	run(graph);
 	tell("a node that copies a batch", there, 2);
 }
+#else
+static void copy_by_batch_node(CUdeviceptr there, CUdeviceptr here)
+{
+	copy(there, here);
+}
+#endif
 
 /* One in each process: it may open memory for those after it. */
 static void copies(const char *how)
