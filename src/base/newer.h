@@ -23,7 +23,10 @@ typedef CUresult(CUDA_CB *CUgraphRecaptureCallback)(
 	const CUgraphNodeParams *recaptured, CUgraphRecaptureStatus status);
 #endif
 
-/* CUDA_MEMCPY_BATCH_NODE_PARAMS: a node's parameters, of the type below. */
+/*
+ * CUDA_MEMCPY_BATCH_NODE_PARAMS: a node's parameters, of the type below. `ctx`
+ * may be a CUgreenCtx.
+ */
 struct vs_batch_node {
 	size_t count;
 	CUdeviceptr *dsts, *srcs;

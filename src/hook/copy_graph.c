@@ -27,6 +27,7 @@ static void open_set(bool is_open, const CUDA_MEMSET_NODE_PARAMS *set,
 		vs_copy_open_set(set->dst, ctx);
 }
 
+/* For the devices of nodes so far: its context may be a green one's handle. */
 static void open_batch_node(const struct vs_batch_node *b)
 {
 	for (size_t i = 0; i < b->count && b->dsts && b->srcs && b->sizes;
@@ -34,7 +35,7 @@ static void open_batch_node(const struct vs_batch_node *b)
 		CUDA_MEMCPY3D copy =
 			vs_copy_row(b->dsts[i], b->srcs[i], b->sizes[i]);
 
-		vs_copy_open_node(&copy, b->ctx);
+		vs_copy_open_moved(&copy);
 	}
 }
 
