@@ -117,14 +117,6 @@ static void trace_alloc(CUdeviceptr p)
 		vs_trace_alloc(span.id, span.size);
 }
 
-static void trace_free(CUdeviceptr p)
-{
-	struct vs_span span;
-
-	if (vs_pool_find(p, &span) && span.base == p)
-		vs_trace_free(span.id);
-}
-
 void vs_alloc_watch(void)
 {
 	atomic_store(&is_watched, true);
@@ -193,12 +185,14 @@ static CUresult free_shut(CUdeviceptr p)
 	struct vs_span span;
 
 	if (vs_enter(VS_API_cuMemFree_v2)) {
-		if (vs_capture_strict() > 0 && vs_pool_find(p, &span))
+		bool is_ours = vs_pool_find(p, &span);
+
+		if (is_ours)
 			result = vs_capture_refusal(span.ctx);
 		if (result != VS_PASS)
 			return vs_seen(result);
-		if (vs_trace_is_on)
-			trace_free(p);
+		if (is_ours && span.base == p && vs_trace_is_on)
+			vs_trace_free(span.id);
 		result = take_back(vs_thread_self(), p);
 	}
 	if (result != VS_PASS)
