@@ -111,14 +111,15 @@ void vs_turn_retained(struct vs_turn *turn, CUcontext ctx)
 void vs_turn_release(struct vs_turn *turn, bool is_open, CUdevice device)
 {
 	struct primary *p;
+	bool is_held;
 
 	if (!begin(turn, is_open, device))
 		return;
+	is_held = vs_green_holds(device);
 	p = &primaries[device];
 	pthread_mutex_lock(&lock);
-	turn->is_told = p->n_retains == 1 && !p->is_shared;
+	turn->is_told = p->n_retains == 1 && !p->is_shared && !is_held;
 	pthread_mutex_unlock(&lock);
-	turn->is_told = turn->is_told && !vs_green_holds(device);
 	if (turn->is_told)
 		turn->ending = vs_context_dying(NULL, device);
 }
@@ -182,8 +183,7 @@ static CUresult release_primary(bool is_open, primary_fn real, CUdevice device)
 	return result;
 }
 
-/* Beneath a green context it is refused, and what the primary one owns stays.
- */
+/* Refused beneath a green context: then what the primary one owns stays. */
 static CUresult reset_primary(bool is_open, primary_fn real, CUdevice device)
 {
 	struct vs_ctx *ending = NULL;
