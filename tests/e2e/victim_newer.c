@@ -27,7 +27,7 @@ static void *find(const char *name, int version)
 	return address;
 }
 
-#define FIND(symbol, name, version)                                            \
+#define FIND_OR_RETURN(symbol, name, version)                                  \
 	__typeof__(symbol) *symbol##_ = find(name, version);                   \
 	if (!symbol##_)                                                        \
 	return
@@ -45,8 +45,8 @@ static void recapture(CUdeviceptr p)
 	CUgraphExec exec;
 	CUresult result;
 
-	FIND(cuStreamBeginRecaptureToGraph, "cuStreamBeginRecaptureToGraph",
-	     13030);
+	FIND_OR_RETURN(cuStreamBeginRecaptureToGraph,
+		       "cuStreamBeginRecaptureToGraph", 13030);
 	TRY(cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	TRY(cuMemsetD8Async(p, 5, SIZE, stream));
 	TRY(cuStreamEndCapture(stream, &graph));
@@ -73,8 +73,10 @@ static void capture_to_cig(CUdeviceptr p)
 	void *no_list[4] = {NULL};
 	CUresult result;
 
-	FIND(cuStreamBeginCaptureToCig, "cuStreamBeginCaptureToCig", 13010);
-	FIND(cuStreamEndCaptureToCig, "cuStreamEndCaptureToCig", 13010);
+	FIND_OR_RETURN(cuStreamBeginCaptureToCig, "cuStreamBeginCaptureToCig",
+		       13010);
+	FIND_OR_RETURN(cuStreamEndCaptureToCig, "cuStreamEndCaptureToCig",
+		       13010);
 	result = cuStreamBeginCaptureToCig_(stream, (void *)no_list);
 	printf("to a command list: %s\n", victim_name(result));
 	if (result != CUDA_SUCCESS)
@@ -111,7 +113,8 @@ static void copy(CUdeviceptr there, CUdeviceptr here)
 	CUmemcpyAttributes attributes = {
 		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
 
-	FIND(cuMemcpyWithAttributesAsync, "cuMemcpyWithAttributesAsync", 13020);
+	FIND_OR_RETURN(cuMemcpyWithAttributesAsync,
+		       "cuMemcpyWithAttributesAsync", 13020);
 	TRY(cuMemcpyWithAttributesAsync_(there, here, SIZE, &attributes,
 					 stream));
 	tell("with attributes", there, 2);
@@ -133,8 +136,8 @@ static void copy_3d(CUdeviceptr there, CUdeviceptr here)
 		.extent = {.width = SIZE, .height = 1, .depth = 1},
 		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
 
-	FIND(cuMemcpy3DWithAttributesAsync, "cuMemcpy3DWithAttributesAsync",
-	     13020);
+	FIND_OR_RETURN(cuMemcpy3DWithAttributesAsync,
+		       "cuMemcpy3DWithAttributesAsync", 13020);
 	TRY(cuMemcpy3DWithAttributesAsync_(&c, 0, stream));
 	tell("with attributes, 3D", there, 2);
 }
@@ -168,8 +171,8 @@ static void copy_by_node(CUdeviceptr there, CUdeviceptr here, CUdeviceptr own)
 	CUgraphNode node;
 	CUgraph graph;
 
-	FIND(cuGraphAddNode_v3, "cuGraphAddNode", 13040);
-	FIND(cuGraphNodeSetParams_v2, "cuGraphNodeSetParams", 13040);
+	FIND_OR_RETURN(cuGraphAddNode_v3, "cuGraphAddNode", 13040);
+	FIND_OR_RETURN(cuGraphNodeSetParams_v2, "cuGraphNodeSetParams", 13040);
 	*c = (CUDA_MEMCPY3D){.dstMemoryType = CU_MEMORYTYPE_UNIFIED,
 			     .dstDevice = own,
 			     .srcMemoryType = CU_MEMORYTYPE_UNIFIED,
@@ -197,7 +200,7 @@ static void copy_by_batch_node(CUdeviceptr there, CUdeviceptr here)
 	CUgraphNode node;
 	CUgraph graph;
 
-	FIND(cuGraphAddNode_v3, "cuGraphAddNode", 13040);
+	FIND_OR_RETURN(cuGraphAddNode_v3, "cuGraphAddNode", 13040);
 	*batch = (struct vs_batch_node){.count = 1,
 					.dsts = &there,
 					.srcs = &here,
