@@ -171,18 +171,20 @@ bool vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,
 	return true;
 }
 
-bool vs_slab_return_one(struct vs_pool *pool, struct vs_slabs *s,
-			unsigned class, const struct vs_batch *one)
+bool vs_slab_return_few(struct vs_pool *pool, struct vs_slabs *s,
+			unsigned class, const struct vs_batch *few)
 {
 	struct vs_batch *newest =
 		(struct vs_batch *)s->class[class].pending_end;
+	unsigned n = few->n;
 
-	if (!s->class[class].pending || newest->tag != one->tag ||
-	    newest->n == VS_BATCH ||
-	    newest->n * vs_class_size(class) >= VS_SMALL_MAX)
-		return vs_slab_return(pool, s, class, one);
-	newest->obj[newest->n++] = one->obj[0];
-	vs_mark_freed_small(pool, vs_class_size(class));
+	if (!s->class[class].pending || newest->tag != few->tag ||
+	    newest->n + n > VS_BATCH ||
+	    (newest->n + n - 1) * vs_class_size(class) >= VS_SMALL_MAX)
+		return vs_slab_return(pool, s, class, few);
+	memcpy(newest->obj + newest->n, few->obj, n * sizeof(few->obj[0]));
+	newest->n += n;
+	vs_mark_freed_small(pool, n * vs_class_size(class));
 	return true;
 }
 

@@ -171,11 +171,12 @@ unsigned vs_slab_refill(struct vs_pool *pool, struct vs_slabs *s,
 bool vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,
 		    const struct vs_batch *batch);
 /*
- * The same for one object, which joins others of its tag: a batch takes a page,
- * and where an object of a slab is pinned all others come one by one.
+ * The same for a few, one at least, which join others of their tag: a batch
+ * takes a page, and where an object of a slab is pinned all others come one by
+ * one, and threads that end leave what they have.
  */
-bool vs_slab_return_one(struct vs_pool *pool, struct vs_slabs *s,
-			unsigned class, const struct vs_batch *one);
+bool vs_slab_return_few(struct vs_pool *pool, struct vs_slabs *s,
+			unsigned class, const struct vs_batch *few);
 /* Makes a slab of a mapped range; NULL without host memory. Lock. */
 struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 			     unsigned class, struct vs_range *range);

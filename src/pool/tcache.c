@@ -22,6 +22,8 @@ enum { WIDE_TURNS = 64 }; /* of 8, two threads had half as many a marker */
 #define JUST_BEFORE ((uint64_t)8000) /* ticks */
 /* Serials taken at a time. */
 #define SERIALS 4096
+/* Objects that a bin's batch may hold at first. */
+enum { FIRST_CAP = 2 };
 
 static _Atomic uint64_t next_serial = 1;
 
@@ -90,13 +92,14 @@ static bool open_bin(struct vs_bin *bin)
 		return true;
 	bin->freed = vs_meta_alloc(sizeof(*bin->freed));
 	bin->idle = bin->freed ? vs_meta_alloc(sizeof(*bin->idle)) : NULL;
-	bin->cap = 2;
+	bin->cap = FIRST_CAP;
 	return bin->idle != NULL;
 }
 
 /*
- * Makes room for one more freed object: hands a full batch to the pool, and
- * lets the next one grow. Spin held, given up inside. False: no host memory.
+ * Makes room for one more freed object: hands a full batch to the pool (one of
+ * a bin that was flushed is empty), and lets the next one grow. Spin held,
+ * given up inside. False: no host memory.
  */
 static __attribute__((noinline)) bool make_room(struct vs_tcache *tc,
 						unsigned class)
@@ -111,7 +114,9 @@ static __attribute__((noinline)) bool make_room(struct vs_tcache *tc,
 		return true;
 	vs_batch_copy(&full, bin->freed);
 	bin->freed->n = bin->n_old = 0;
-	if (bin->cap * 2 <= cap_limit(bin, class))
+	if (bin->cap == 0)
+		bin->cap = FIRST_CAP;
+	else if (bin->cap * 2 <= cap_limit(bin, class))
 		bin->cap *= 2;
 	spin_unlock(tc);
 	pthread_mutex_lock(&pool->lock);
@@ -278,22 +283,28 @@ bool vs_tcache_refill(struct vs_tcache *tc, unsigned class)
 {
 	bool is_short = atomic_load(&tc->pool->n_short) > 0, is_filled;
 	struct vs_bin *bin = &tc->bin[class];
+	unsigned wanted;
 
 	if (refill_own(tc, bin, class))
 		return true;
 	pthread_mutex_lock(&tc->pool->lock);
 	spin_lock(tc);
 	is_filled = !atomic_load(&tc->ctx->is_dead) && open_bin(bin);
+	wanted = bin->cap ? bin->cap : FIRST_CAP;
 	if (is_filled && bin->idle->n == 0)
 		is_filled =
 			vs_slab_refill(tc->pool, tc->slabs, class,
-				       is_short ? 1 : bin->cap, bin->idle) > 0;
+				       is_short ? 1 : wanted, bin->idle) > 0;
 	spin_unlock(tc);
 	pthread_mutex_unlock(&tc->pool->lock);
 	return is_filled;
 }
 
-/* Empties one bin; pool.lock and spin held. */
+/*
+ * Empties one bin; pool.lock and spin held. Where there can be no marker a free
+ * that hands a batch over waits at last; but a thread may end, or rest, before
+ * its batches are full, time and again. So the next free here hands over, too.
+ */
 static void flush_bin(struct vs_pool *pool, struct vs_tcache *tc,
 		      unsigned class, bool is_dying)
 {
@@ -305,11 +316,11 @@ static void flush_bin(struct vs_pool *pool, struct vs_tcache *tc,
 		for (unsigned i = 0; i < bin->idle->n; i++)
 			vs_slab_put(pool, bin->idle->obj[i]);
 		if (bin->freed->n > 0)
-			vs_slab_return(pool, tc->slabs, class, bin->freed);
+			vs_slab_return_few(pool, tc->slabs, class, bin->freed);
 	}
 	bin->idle->n = 0;
 	bin->freed->n = bin->n_old = 0;
-	bin->cap = 2;
+	bin->cap = vs_mark_may_wait_at_free(pool) ? 0 : FIRST_CAP;
 }
 
 /* pool.lock and spin held. `is_dying`: the objects go with their slabs. */
@@ -415,7 +426,7 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_slab *slab,
 	one.obj[0] = (struct vs_obj){p, &slab->words[i]};
 	one.tag = vs_fence_tag(&pool->fence);
 	if (slab->ctx->slabs && !vs_slab_bury(pool, slab, i))
-		vs_slab_return_one(pool, slab->ctx->slabs, slab->class, &one);
+		vs_slab_return_few(pool, slab->ctx->slabs, slab->class, &one);
 	vs_stat_bump(pool, odd_frees, 1);
 	vs_stat_bump(pool, odd_free_bytes, VS_WORD_SIZE(word));
 	vs_stat_bump(pool, odd_free_spans, vs_class_size(slab->class));

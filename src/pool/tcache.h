@@ -21,7 +21,8 @@
 struct vs_bin {
 	struct vs_batch *idle;	/* ready to be handed out; NULL: never used */
 	struct vs_batch *freed; /* freed by this thread, tag = the newest */
-	unsigned cap;	  /* objects a batch may hold now; grows with use */
+	/* objects a batch may hold now; grows with use; 0: see flush_bin() */
+	unsigned cap;
 	unsigned wide;	  /* turns to go with larger batches */
 	uint64_t settled; /* when a marker was last asked for; ticks */
 	/*

@@ -6,10 +6,12 @@
  */
 #include <pthread.h>
 
+#include "driver/real.h"
 #include "fake_test.h"
 #include "pool/capture.h"
 #include "pool/fence.h"
 #include "pool/mark.h"
+#include "pool/slab.h"
 #include "pool/state.h"
 
 #define OTHER ((CUcontext)0x2000)
@@ -265,6 +267,77 @@ static void test_frees_beside_a_capture_wait_now_and_then(void **state)
 }
 
 /*
+ * Each thread ends before its caches had a batch to hand over. Returns bytes
+ * held at last; *batches_out: what the pool keeps of what they left.
+ */
+static void *one_object(void *size)
+{
+	give(take(*(const size_t *)size));
+	return NULL;
+}
+
+static uint64_t held_by_threads_that_end(size_t size, unsigned *batches_out)
+{
+	enum { N_THREADS = 1000 };
+	const struct vs_batch *b;
+	pthread_t thread;
+
+	for (int i = 0; i < N_THREADS; i++) {
+		assert_int_equal(
+			pthread_create(&thread, NULL, one_object, &size), 0);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+	}
+	*batches_out = 0;
+	b = vs_pool_of(0)->slabs->class[vs_class_of(size)].pending;
+	for (; b; b = b->next)
+		++*batches_out;
+	return fake.held;
+}
+
+static void check_threads_that_end(void)
+{
+	unsigned n_batches;
+
+	assert_in_range(held_by_threads_that_end(512, &n_batches), 1, 8 * MiB);
+	assert_in_range(n_batches, 0, 8);
+	assert_in_range(held_by_threads_that_end(600 * KiB, &n_batches), 1,
+			160 * MiB);
+}
+
+static void test_threads_that_end_beside_a_capture(void **state)
+{
+	CUstream stream = (CUstream)0x77;
+
+	(void)state;
+	fake_allow_barriers();
+	give(take(MiB));
+	vs_capture_before_begin(stream);
+	vs_capture_after_begin(stream, false, CU_STREAM_CAPTURE_MODE_RELAXED,
+			       true);
+	check_threads_that_end();
+	vs_capture_ended(stream, false);
+}
+
+static CUresult CUDAAPI old_version(int *out)
+{
+	*out = 12040;
+	return CUDA_SUCCESS;
+}
+
+static int fresh_old(void **state)
+{
+	fresh(state);
+	vs_real.cuDriverGetVersion = old_version;
+	return 0;
+}
+
+static void test_threads_that_end_without_markers(void **state)
+{
+	(void)state;
+	check_threads_that_end();
+}
+
+/*
  * A block of 200 MiB is freed behind a GPU that is so late, and one is wanted:
  * 300 MiB idle elsewhere would do, in pieces. Returns how many were moved.
  */
@@ -443,6 +516,10 @@ int main(void)
 		cmocka_unit_test_setup(test_an_epoch_without_a_marker, fresh),
 		cmocka_unit_test_setup(
 			test_frees_beside_a_capture_wait_now_and_then, fresh),
+		cmocka_unit_test_setup(test_threads_that_end_beside_a_capture,
+				       fresh),
+		cmocka_unit_test_setup(test_threads_that_end_without_markers,
+				       fresh_old),
 		cmocka_unit_test_setup(test_freed_by_another_thread, fresh),
 		cmocka_unit_test_setup(test_the_programs_own_wait, fresh),
 		cmocka_unit_test_setup(
