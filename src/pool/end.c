@@ -124,8 +124,11 @@ static void take_back(struct vs_ctx *ctx)
 	vs_trouble_beware(own);
 	epoch = vs_fence_turn(&own->fence);
 	/* the last context of a device takes all of the pool's memory along */
-	if (vs_ctx_any(ctx->device))
+	if (vs_ctx_any(ctx->device)) {
+		/* a program may leave its frees to the ends of contexts */
+		vs_mark_wait_at_free(own);
 		return;
+	}
 	if (is_quiet)
 		vs_fence_reset(&own->fence, epoch);
 	atomic_store(&own->is_left, !is_quiet);

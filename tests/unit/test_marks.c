@@ -337,6 +337,23 @@ static void test_threads_that_end_without_markers(void **state)
 	check_threads_that_end();
 }
 
+/* A program that frees nothing, but ends its contexts, one stays. */
+static void test_contexts_that_end_without_markers(void **state)
+{
+	enum { N_CONTEXTS = 400, N_OBJECTS = 10 };
+
+	(void)state;
+	take(MiB);
+	for (int i = 0; i < N_CONTEXTS; i++) {
+		fake.current = OTHER;
+		for (int j = 0; j < N_OBJECTS; j++)
+			take(100 * KiB);
+		end_ctx(OTHER, 0);
+	}
+	fake.current = FAKE_CTX;
+	assert_in_range(fake.held, 1, 160 * MiB);
+}
+
 /*
  * A block of 200 MiB is freed behind a GPU that is so late, and one is wanted:
  * 300 MiB idle elsewhere would do, in pieces. Returns how many were moved.
@@ -519,6 +536,8 @@ int main(void)
 		cmocka_unit_test_setup(test_threads_that_end_beside_a_capture,
 				       fresh),
 		cmocka_unit_test_setup(test_threads_that_end_without_markers,
+				       fresh_old),
+		cmocka_unit_test_setup(test_contexts_that_end_without_markers,
 				       fresh_old),
 		cmocka_unit_test_setup(test_freed_by_another_thread, fresh),
 		cmocka_unit_test_setup(test_the_programs_own_wait, fresh),
