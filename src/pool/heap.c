@@ -149,7 +149,7 @@ static struct vs_range *from_stock(struct vs_pool *pool)
 
 	pool->stock.first = r->next;
 	pool->stock.n--;
-	r->ctx = NULL;
+	vs_range_set_ctx(r, NULL);
 	r->is_indexed = r->is_pinned = false;
 	return r;
 }
@@ -210,7 +210,7 @@ static struct vs_range *cut_left(struct vs_pool *pool, struct vs_heap *h,
 {
 	struct vs_range *left = from_stock(pool);
 
-	left->base = r->base;
+	vs_range_set_base(left, r->base);
 	left->span = span;
 	left->state = r->state;
 	left->next = r;
@@ -220,7 +220,7 @@ static struct vs_range *cut_left(struct vs_pool *pool, struct vs_heap *h,
 	else
 		h->first = left;
 	r->prev = left;
-	r->base += span;
+	vs_range_set_base(r, r->base + span);
 	r->span -= span;
 	r->is_indexed = false;
 	if (r->state != VS_RANGE_HOLE)
@@ -233,7 +233,7 @@ struct vs_range *vs_heap_cut(struct vs_pool *pool, struct vs_heap *h,
 {
 	struct vs_range *right = from_stock(pool);
 
-	right->base = r->base + span;
+	vs_range_set_base(right, r->base + span);
 	right->span = r->span - span;
 	right->state = r->state;
 	right->prev = r;
@@ -261,7 +261,7 @@ struct vs_range *vs_heap_join(struct vs_pool *pool, struct vs_heap *h,
 
 	if (left->state != VS_RANGE_HOLE)
 		name(pool, stays, goes->base, goes->span);
-	stays->base = left->base;
+	vs_range_set_base(stays, left->base);
 	stays->span = left->span + right->span;
 	stays->is_indexed = false;
 	stays->prev = left->prev;
@@ -400,7 +400,7 @@ struct vs_range *vs_heap_take_at(struct vs_pool *pool, struct vs_heap *h,
 
 void vs_heap_give(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r)
 {
-	r->ctx = NULL;
+	vs_range_set_ctx(r, NULL);
 	vs_views_unuse(pool, r->base, r->span);
 	vs_heap_settle(pool, h, r, VS_RANGE_IDLE);
 }

@@ -55,8 +55,8 @@ struct vs_range {
 	bool is_indexed; /* the owner index names it for just this span */
 	bool is_pinned;	 /* dead after its free */
 	/*
-	 * What a look-up without the lock reads: id is 0 unless live, and is
-	 * written last at birth, first at death.
+	 * What a look-up without the lock reads (pool/owner), and base: id is 0
+	 * unless live, and is written last at birth, first at death.
 	 */
 	_Atomic uint64_t id;
 	_Atomic uint64_t size; /* bytes the program asked for */
@@ -66,6 +66,17 @@ struct vs_range {
 
 RB_HEAD(vs_size_tree, vs_range);
 TAILQ_HEAD(vs_range_list, vs_range);
+
+/* Lock; a look-up without it sees the one before or this one. */
+static inline void vs_range_set_base(struct vs_range *r, CUdeviceptr base)
+{
+	__atomic_store_n(&r->base, base, __ATOMIC_RELAXED);
+}
+
+static inline void vs_range_set_ctx(struct vs_range *r, struct vs_ctx *ctx)
+{
+	__atomic_store_n(&r->ctx, ctx, __ATOMIC_RELAXED);
+}
 
 /* Bins of spans: sixteen for each doubling, up to 2^36 times the alignment. */
 #define VS_RANGE_BINS (34 * 16)

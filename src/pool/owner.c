@@ -131,9 +131,9 @@ static bool holds(const struct vs_pool *pool, struct vs_range *r, CUdeviceptr p,
 	id = atomic_load_explicit(&r->id, memory_order_acquire);
 	if (id == 0)
 		return false;
-	span_out->base = r->base;
+	span_out->base = __atomic_load_n(&r->base, __ATOMIC_RELAXED);
 	span_out->size = atomic_load_explicit(&r->size, memory_order_relaxed);
-	ctx = r->ctx;
+	ctx = __atomic_load_n(&r->ctx, __ATOMIC_RELAXED);
 	span_out->ctx = ctx ? ctx->handle : NULL;
 	span_out->id = id;
 	span_out->device = pool->dev.device;

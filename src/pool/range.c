@@ -163,7 +163,7 @@ static struct vs_range *take_back(struct vs_pool *pool, enum vs_heap_kind kind,
 	pool->pending_bytes -= r->span;
 	show_pending(pool);
 	/* that of the free may die before it is handed out */
-	r->ctx = NULL;
+	vs_range_set_ctx(r, NULL);
 	r->state = VS_RANGE_LIVE;
 	return r;
 }
@@ -231,7 +231,7 @@ static CUresult get_more(struct vs_pool *pool, enum vs_heap_kind kind,
 void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
 		       struct vs_ctx *ctx, size_t size)
 {
-	range->ctx = ctx;
+	vs_range_set_ctx(range, ctx);
 	range->is_pinned = false;
 	atomic_store_explicit(&range->size, size, memory_order_relaxed);
 	atomic_store_explicit(&range->id, vs_serial_next(),
@@ -329,7 +329,9 @@ CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 
 void vs_range_end_life(struct vs_pool *pool, struct vs_range *r)
 {
-	atomic_store_explicit(&r->id, 0, memory_order_release);
+	atomic_store_explicit(&r->id, 0, memory_order_relaxed);
+	/* before what follows: a look-up without the lock reads it last */
+	atomic_thread_fence(memory_order_release);
 	vs_stat_bump(pool, live_bytes, -atomic_load(&r->size));
 	vs_stat_bump(pool, live_spans, -r->span);
 	vs_stat_bump(pool, live_blocks, -1);
