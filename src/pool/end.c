@@ -44,7 +44,8 @@ void vs_pool_green_dying(CUcontext green, CUdevice device)
 }
 
 /*
- * Without context events a wait of the fence has no patience. So an event in
+ * Without context events, or when they fail, a wait of the fence has no
+ * patience. So an event in
  * the NULL stream, where copies between contexts have their order.
  */
 static void wait_for_peer(struct vs_ctx *ctx, uint64_t began)
@@ -93,7 +94,7 @@ static bool wait_for_peers(struct vs_pool *pool)
 
 	if (!vs_ctx_gather(&set, peers))
 		return false;
-	if (set.n > 0 && f->has_context_events) {
+	if (set.n > 0 && f->has_context_events && !atomic_load(&f->is_broken)) {
 		is_done = vs_fence_wait_tag(f, vs_fence_tag(f), PEER_PATIENCE);
 	} else if (set.n > 0) {
 		for (int i = 0; i < set.n; i++)

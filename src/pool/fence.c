@@ -476,7 +476,7 @@ static void drop_markers(struct vs_fence *f, uint64_t epoch)
 void vs_fence_waited(struct vs_fence *f, uint64_t epoch)
 {
 	pthread_mutex_lock(&f->lock);
-	if (!f->has_context_events)
+	if (!f->has_context_events || atomic_load(&f->is_broken))
 		drop_markers(f, epoch);
 	completed(f, epoch);
 	pthread_mutex_unlock(&f->lock);

@@ -73,7 +73,7 @@ struct vs_fence {
 	_Atomic uint64_t covered; /* a marker stands for these tags, or did */
 	_Atomic uint64_t done;	  /* memory with these tags may be handed out */
 	_Atomic uint64_t complete; /* and, up to this one, be unmapped */
-	_Atomic bool is_broken; /* a marker ended in an error: no more reuse */
+	_Atomic bool is_broken; /* a marker failed: there are no more of them */
 	/* all below; leaf, but for ctx's lock */
 	_Alignas(64) pthread_mutex_t lock;
 	struct vs_marker ring[VS_MARKERS];
@@ -176,7 +176,7 @@ static inline void vs_fence_look_soon(struct vs_fence *f)
  * Waits until the oldest marker in flight is seen complete, at most
  * `patience_ns` (UINT64_MAX: as long as it takes), no lock held. False if there
  * is none, time is up, or a wait for this very marker, no shorter, ran out of
- * time before.
+ * time before. Once a marker failed: vs_fence_barrier(), whatever the patience.
  *
  * Note [Patience]: markers are recorded late, so one may cover work that was
  * submitted after the free, even a kernel that runs until the host writes a
@@ -210,12 +210,12 @@ static inline void vs_fence_forget_waiters(struct vs_fence *f)
 bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns);
 
 /*
- * While a capture is open, where no marker can be recorded: waits for all work
- * as the driver's own cuMemFree does. For need only. Without context events
- * also when there is no capture yet: one that is about to begin waits for a
- * thread that waits for all contexts, and keeps others from doing so, too.
- * False if a capture is not what stands in the way, or a context has no means
- * for it.
+ * Where no marker can be recorded - a capture is open, the driver has no
+ * context events or refuses one - waits for all work as the driver's own
+ * cuMemFree does. For need only. Not first for all contexts where there is no
+ * capture yet: one that is about to begin waits for a thread that does so, and
+ * keeps others from it, too. False if a marker can be recorded, or a context
+ * has no means for any of this.
  */
 bool vs_fence_barrier(struct vs_fence *f);
 

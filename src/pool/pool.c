@@ -304,8 +304,11 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 
 	if (!pool || size == 0 || size > pool->dev.total)
 		return VS_PASS;
+	/* or from what is idle all the same: no chunk of it may be so whole */
 	if (atomic_load(&pool->fence.is_broken))
-		return vs_trouble_alloc_beside(size, out);
+		r = vs_trouble_alloc_beside(size, out);
+	if (r != VS_PASS)
+		return r;
 	if (atomic_load_explicit(&tc->ctx->trouble, memory_order_relaxed))
 		r = vs_trouble_alloc(pool, tc->ctx, size, out);
 	if (r != VS_PASS)

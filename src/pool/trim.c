@@ -8,6 +8,7 @@
 #include "base/knob.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
+#include "pool/capture.h"
 #include "pool/dead.h"
 #include "pool/grow.h"
 #include "pool/mark.h"
@@ -97,6 +98,13 @@ uint64_t vs_pool_trim(void)
 	return released;
 }
 
+/* Waits for some of what was freed, by a marker if that can be had. */
+static bool wait_for_some(struct vs_fence *f)
+{
+	return vs_fence_wait(f, RELIEF_PATIENCE) ||
+	       (vs_capture_count() == 0 && vs_fence_barrier(f));
+}
+
 /*
  * Trims; if that brings nothing, or all `is_due`, waits for what was freed
  * until now, marker by marker, and looks again. What is dead beside live ranges
@@ -108,7 +116,7 @@ static uint64_t relieve_pool(struct vs_pool *pool, bool is_due)
 	uint64_t released = vs_trim(pool), tag = vs_mark_newest(pool);
 
 	while ((released == 0 || is_due) && !vs_fence_is_complete(f, tag) &&
-	       vs_fence_wait(f, RELIEF_PATIENCE)) {
+	       wait_for_some(f)) {
 		collect(pool);
 		released += release(pool, UINT64_MAX, UINT64_MAX);
 	}

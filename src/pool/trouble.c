@@ -63,8 +63,10 @@ CUresult vs_trouble_alloc_beside(size_t size, CUdeviceptr *out)
 	CUdeviceptr p;
 	CUresult r = vs_real.cuMemAlloc_v2(&p, size);
 
-	if (r == CUDA_ERROR_OUT_OF_MEMORY && vs_pool_relieve(false) > 0)
-		r = vs_real.cuMemAlloc_v2(&p, size);
+	for (int i = 0; i < 2 && r == CUDA_ERROR_OUT_OF_MEMORY; i++) {
+		if (vs_pool_relieve(i > 0) > 0)
+			r = vs_real.cuMemAlloc_v2(&p, size);
+	}
 	if (r != CUDA_SUCCESS)
 		return VS_PASS; /* the driver words it */
 	*out = p;

@@ -94,8 +94,9 @@ bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns)
 	unsigned waiting;
 	bool is_good;
 
+	/* no marker will tell of what was freed: as where there can be none */
 	if (atomic_load_explicit(&f->is_broken, memory_order_relaxed))
-		return false;
+		return vs_fence_barrier(f);
 	pthread_mutex_lock(&f->lock);
 	if (f->head != f->tail)
 		epoch = f->ring[f->head % VS_MARKERS].epoch;
@@ -113,8 +114,8 @@ bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns)
 				      memory_order_relaxed);
 	if (f->has_context_events)
 		is_good = wait_for_oldest(f, epoch, began, patience_ns);
-	else /* a begin must not wait for what may wait for its thread */
-		is_good = vs_fence_barrier(f) || wait_for_contexts(f);
+	else
+		is_good = vs_fence_barrier(f);
 	vs_stat_add(f->stats, wait_ns, vs_vmm_clock() - began);
 	atomic_fetch_sub(&f->waiting, 1);
 	return is_good;
@@ -160,12 +161,17 @@ bool vs_fence_barrier(struct vs_fence *f)
 	uint64_t tag = vs_fence_tag(f);
 	bool is_good;
 
-	if (atomic_load(&f->is_broken) ||
-	    (f->has_context_events && vs_capture_count() == 0))
+	/* where a marker can be had, it is none of these that is wanting */
+	if (f->has_context_events && vs_capture_count() == 0 &&
+	    vs_fence_record(f))
 		return false;
 	pthread_mutex_lock(&f->barrier);
-	/* another thread's may have served for this one */
-	is_good = vs_fence_is_complete(f, tag) || wait_behind_barrier(f);
+	/*
+	 * Another thread's may have served for this one. A begin must not wait
+	 * for what may wait for its thread: all contexts come last.
+	 */
+	is_good = vs_fence_is_complete(f, tag) || wait_behind_barrier(f) ||
+		  wait_for_contexts(f);
 	pthread_mutex_unlock(&f->barrier);
 	return is_good;
 }
