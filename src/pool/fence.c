@@ -39,8 +39,10 @@ void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 
 void vs_fence_failed(struct vs_fence *f, const char *call, CUresult r)
 {
-	if (r == CUDA_ERROR_DEINITIALIZED || r == CUDA_ERROR_OUT_OF_MEMORY ||
-	    atomic_exchange(&f->is_broken, true))
+	/* the end of the driver is no news, but nothing comes after it */
+	if (r == CUDA_ERROR_OUT_OF_MEMORY ||
+	    atomic_exchange(&f->is_broken, true) ||
+	    r == CUDA_ERROR_DEINITIALIZED)
 		return;
 	vs_error("%s failed: %s; allocations go to the driver from now on",
 		 call, vs_real_error(r));
