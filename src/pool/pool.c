@@ -321,6 +321,9 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 		r = vs_range_alloc(pool, tc->ctx, size, &p);
 	else
 		r = alloc_small(tc, size, &p);
+	/* the driver refused a chunk, but not for want of memory */
+	if (r == VS_PASS)
+		r = vs_trouble_alloc_beside(size, &p);
 	if (r == CUDA_SUCCESS && pool->is_fussy)
 		r = fill(tc->ctx, p, size);
 	if (r == CUDA_SUCCESS)

@@ -17,9 +17,9 @@
 CUresult vs_trouble_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 			  CUdeviceptr *out);
 /*
- * There can be no markers: the driver serves. What the pool keeps idle may be
- * all that there is, and goes back first, then what was freed, once it is seen
- * complete. VS_PASS: it did not. No lock.
+ * There can be no markers, or no chunks: the driver serves. What the pool keeps
+ * idle may be all that there is, and goes back first, then what was freed, once
+ * it is seen complete. VS_PASS: it did not. No lock.
  */
 CUresult vs_trouble_alloc_beside(size_t size, CUdeviceptr *out);
 /*
