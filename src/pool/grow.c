@@ -320,11 +320,15 @@ CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 	return r;
 }
 
+/* One that the driver keeps does not keep the others; but it may keep all. */
+enum { REFUSALS = 4 };
+
 uint64_t vs_grow_release(struct vs_pool *pool, uint64_t bytes, uint64_t before)
 {
 	uint64_t released = 0;
+	unsigned n_refused = 0;
 
-	while (released < bytes) {
+	while (released < bytes && n_refused < REFUSALS) {
 		struct vs_chunk *c;
 		uint64_t size;
 
@@ -332,9 +336,12 @@ uint64_t vs_grow_release(struct vs_pool *pool, uint64_t bytes, uint64_t before)
 		c = detach(pool, next_victim(pool, before));
 		size = c ? c->size : 0;
 		pthread_mutex_unlock(&pool->lock);
-		if (!c || !let_go(pool, c))
+		if (!c)
 			break;
-		released += size;
+		if (let_go(pool, c))
+			released += size;
+		else
+			n_refused++;
 	}
 	return released;
 }

@@ -265,6 +265,24 @@ static void test_a_trim_ends_with_the_process(void **state)
 	assert_int_equal(fake.held, 0);
 }
 
+/* The others of it go all the same, and it goes when it is asked again. */
+static void test_a_chunk_that_stays_keeps_no_others(void **state)
+{
+	(void)state;
+	give(take(256 * MiB));
+	give(take(GiB));
+	fake.fail_unmap = 1;
+	vs_pool_trim();
+	assert_int_equal(fake.held, 0);
+	give(take(256 * MiB));
+	give(take(GiB));
+	fake.fail_release = 1;
+	vs_pool_trim();
+	assert_int_equal(fake.held, 0);
+	assert_int_equal(stats()->reserved, 0);
+	assert_int_equal(fake.mappings, 0);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -281,6 +299,7 @@ int main(void)
 		T(no_small_size_wastes_much),
 		T(a_refused_peer_takes_nothing_from_others),
 		T(a_trim_ends_with_the_process),
+		T(a_chunk_that_stays_keeps_no_others),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
