@@ -2,6 +2,7 @@
 #include "driver/vmm.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
@@ -60,6 +61,27 @@ void vs_vmm_unrelax(CUstreamCaptureMode saved)
 }
 
 /*
+ * The same call failed in the same way the last time, and not 1, 2, 4, 8 ...
+ * times in a row now: a driver that refuses every chunk does so for each
+ * allocation. Threads that come at once may miscount: no matter.
+ */
+static bool is_old_news(CUresult result, const char *call)
+{
+	static const char *_Atomic last_call;
+	static _Atomic int last_result;
+	static _Atomic unsigned n;
+	bool is_same = atomic_exchange(&last_call, call) == call;
+	unsigned times = 0;
+
+	is_same &= atomic_exchange(&last_result, (int)result) == (int)result;
+	if (is_same)
+		times = atomic_fetch_add(&n, 1) + 1;
+	else
+		atomic_store(&n, 0);
+	return (times & (times + 1)) != 0;
+}
+
+/*
  * Logs a failed call once, here where it is first known. Of a kernel that
  * faulted the program hears by its own next call.
  */
@@ -69,7 +91,9 @@ static CUresult checked(CUresult result, const char *call)
 
 	if (result == CUDA_SUCCESS || result == CUDA_ERROR_DEINITIALIZED)
 		return result;
-	if (vs_real_is_for_good(result))
+	if (is_old_news(result, call))
+		vs_debug(text, call, vs_real_error(result));
+	else if (vs_real_is_for_good(result))
 		vs_info(text, call, vs_real_error(result));
 	else
 		vs_warn(text, call, vs_real_error(result));
