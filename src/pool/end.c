@@ -45,8 +45,8 @@ void vs_pool_green_dying(CUcontext green, CUdevice device)
 
 /*
  * Without context events, or when they fail, a wait of the fence has no
- * patience. So an event in
- * the NULL stream, where copies between contexts have their order.
+ * patience. So an event in the NULL stream, where copies between contexts have
+ * their order.
  */
 static void wait_for_peer(struct vs_ctx *ctx, uint64_t began)
 {
