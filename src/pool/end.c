@@ -94,7 +94,7 @@ static bool wait_for_peers(struct vs_pool *pool)
 
 	if (!vs_ctx_gather(&set, peers))
 		return false;
-	if (set.n > 0 && f->has_context_events && !atomic_load(&f->is_broken)) {
+	if (set.n > 0 && vs_fence_has_events(f)) {
 		is_done = vs_fence_wait_tag(f, vs_fence_tag(f), PEER_PATIENCE);
 	} else if (set.n > 0) {
 		for (int i = 0; i < set.n; i++)

@@ -272,10 +272,9 @@ static bool marker_is_done(struct vs_fence *f, struct vs_marker *m)
 /* There is something to look at. */
 static inline bool may_poll(struct vs_fence *f)
 {
-	return f->has_context_events &&
+	return vs_fence_has_events(f) &&
 	       atomic_load_explicit(&f->head, memory_order_relaxed) !=
-		       atomic_load_explicit(&f->tail, memory_order_relaxed) &&
-	       !atomic_load_explicit(&f->is_broken, memory_order_relaxed);
+		       atomic_load_explicit(&f->tail, memory_order_relaxed);
 }
 
 /* How many of `n` markers are old enough to be complete; f->lock held. */
@@ -478,7 +477,7 @@ static void drop_markers(struct vs_fence *f, uint64_t epoch)
 void vs_fence_waited(struct vs_fence *f, uint64_t epoch)
 {
 	pthread_mutex_lock(&f->lock);
-	if (!f->has_context_events || atomic_load(&f->is_broken))
+	if (!vs_fence_has_events(f))
 		drop_markers(f, epoch);
 	completed(f, epoch);
 	pthread_mutex_unlock(&f->lock);

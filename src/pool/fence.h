@@ -42,6 +42,7 @@
 #include <stdint.h>
 
 #include "base/stat.h"
+#include "pool/capture.h"
 #include "pool/ctx.h"
 #include "pool/event.h"
 
@@ -111,6 +112,19 @@ static inline uint64_t vs_fence_tag(struct vs_fence *f)
 {
 	atomic_thread_fence(memory_order_seq_cst);
 	return atomic_load_explicit(&f->epoch, memory_order_relaxed);
+}
+
+/* Markers are the driver's events, and none has failed. */
+static inline bool vs_fence_has_events(const struct vs_fence *f)
+{
+	return f->has_context_events &&
+	       !atomic_load_explicit(&f->is_broken, memory_order_relaxed);
+}
+
+/* Neither the driver's age nor a capture stands in the way of a marker now. */
+static inline bool vs_fence_may_mark(const struct vs_fence *f)
+{
+	return f->has_context_events && vs_capture_count() == 0;
 }
 
 /* The epoch may have ended without a marker, so its number does not tell. */
@@ -214,8 +228,8 @@ bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns);
  * context events or refuses one - waits for all work as the driver's own
  * cuMemFree does. For need only. Not first for all contexts where there is no
  * capture yet: one that is about to begin waits for a thread that does so, and
- * keeps others from it, too. False if a marker can be recorded, or a context
- * has no means for any of this.
+ * keeps others from it, too. False if a marker can be recorded, which is then,
+ * or a context has no means for any of this.
  */
 bool vs_fence_barrier(struct vs_fence *f);
 

@@ -229,17 +229,12 @@ static uint64_t most_bare(struct vs_pool *pool)
 	return most > UNSEEN_LEAST || pool->pending_limit ? most : UNSEEN_LEAST;
 }
 
-bool vs_mark_may_wait_at_free(struct vs_pool *pool)
-{
-	return !pool->fence.has_context_events || vs_capture_count() > 0;
-}
-
 void vs_mark_wait_at_free(struct vs_pool *pool)
 {
 	struct vs_fence *f = &pool->fence;
 	uint64_t bytes, most, tag;
 
-	if (!vs_mark_may_wait_at_free(pool))
+	if (vs_fence_may_mark(f))
 		return;
 	pthread_mutex_lock(&pool->lock);
 	bytes = pool->bare_bytes;

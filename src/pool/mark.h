@@ -53,8 +53,6 @@ void vs_mark_freed_small(struct vs_pool *pool, uint64_t bytes);
 void vs_mark_at_free(struct vs_pool *pool);
 /* The same without the lock: waits, where there can be no marker now. */
 void vs_mark_wait_at_free(struct vs_pool *pool);
-/* Whether that is so now. */
-bool vs_mark_may_wait_at_free(struct vs_pool *pool);
 /* Before an allocation, while memory is pending: marker and look, if due. */
 void vs_mark_at_alloc(struct vs_pool *pool);
 /* Sees to it that a marker covers all that is pending or dead. */

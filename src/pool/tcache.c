@@ -320,7 +320,7 @@ static void flush_bin(struct vs_pool *pool, struct vs_tcache *tc,
 	}
 	bin->idle->n = 0;
 	bin->freed->n = bin->n_old = 0;
-	bin->cap = vs_mark_may_wait_at_free(pool) ? 0 : FIRST_CAP;
+	bin->cap = vs_fence_may_mark(&pool->fence) ? FIRST_CAP : 0;
 }
 
 /* pool.lock and spin held. `is_dying`: the objects go with their slabs. */

@@ -162,8 +162,7 @@ bool vs_fence_barrier(struct vs_fence *f)
 	bool is_good;
 
 	/* where a marker can be had, it is none of these that is wanting */
-	if (f->has_context_events && vs_capture_count() == 0 &&
-	    vs_fence_record(f))
+	if (vs_fence_may_mark(f) && vs_fence_record(f))
 		return false;
 	pthread_mutex_lock(&f->barrier);
 	/*
