@@ -16,6 +16,7 @@
 #include "base/knob.h"
 #include "base/log.h"
 #include "base/thread.h"
+#include "driver/real.h"
 #include "fake.h"
 #include "pool/pool.h"
 
@@ -46,6 +47,18 @@ static inline void fresh_driver(uint64_t memory)
 	vs_thread_forked();
 	vs_log_level = VS_LOG_NONE;
 	fake_install(memory);
+}
+
+static inline CUresult CUDAAPI old_version(int *out)
+{
+	*out = 12040;
+	return CUDA_SUCCESS;
+}
+
+/* It has no context events; before there is a pool. */
+static inline void make_driver_old(void)
+{
+	vs_real.cuDriverGetVersion = old_version;
 }
 
 /* Of the only pool. */

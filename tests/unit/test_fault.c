@@ -154,17 +154,11 @@ static int fresh_sync(void **state)
 	return 0;
 }
 
-static CUresult CUDAAPI old_version(int *out)
-{
-	*out = 12040;
-	return CUDA_SUCCESS;
-}
-
 static int fresh_old(void **state)
 {
 	(void)state;
 	install();
-	vs_real.cuDriverGetVersion = old_version;
+	make_driver_old();
 	start();
 	return 0;
 }

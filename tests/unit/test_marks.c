@@ -6,7 +6,6 @@
  */
 #include <pthread.h>
 
-#include "driver/real.h"
 #include "fake_test.h"
 #include "pool/capture.h"
 #include "pool/fence.h"
@@ -318,16 +317,10 @@ static void test_threads_that_end_beside_a_capture(void **state)
 	vs_capture_ended(stream, false);
 }
 
-static CUresult CUDAAPI old_version(int *out)
-{
-	*out = 12040;
-	return CUDA_SUCCESS;
-}
-
 static int fresh_old(void **state)
 {
 	fresh(state);
-	vs_real.cuDriverGetVersion = old_version;
+	make_driver_old();
 	return 0;
 }
 
