@@ -333,7 +333,8 @@ static struct vs_guard_past end_life(struct vs_pool *pool, struct vs_range *r)
 	return p;
 }
 
-CUresult vs_guard_free(struct vs_pool *pool, CUdeviceptr p)
+CUresult vs_guard_free(struct vs_pool *pool, struct vs_ctx *current,
+		       CUdeviceptr p)
 {
 	struct vs_guard_past past;
 	struct vs_ctx *ctx;
@@ -341,7 +342,7 @@ CUresult vs_guard_free(struct vs_pool *pool, CUdeviceptr p)
 	bool is_done;
 
 	pthread_mutex_lock(&pool->lock);
-	r = vs_owner_live(pool, p);
+	r = atomic_load(&current->is_dead) ? NULL : vs_owner_live(pool, p);
 	if (!r) {
 		pthread_mutex_unlock(&pool->lock);
 		return VS_PASS;

@@ -64,11 +64,13 @@ CUresult vs_guard_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 /* `p` is not the heap's. */
 bool vs_guard_holds(const struct vs_pool *pool, CUdeviceptr p);
 /*
- * Frees a block by its base; VS_PASS if there is none. Waits for the work
- * before it, unless that takes too long or a capture is open (then once for
- * many); whoever comes by later unmaps it.
+ * Frees a block by its base, under a context; VS_PASS if there is none, or the
+ * context has died meanwhile. Waits for the work before it, unless that takes
+ * too long or a capture is open (then once for many); whoever comes by later
+ * unmaps it.
  */
-CUresult vs_guard_free(struct vs_pool *pool, CUdeviceptr p);
+CUresult vs_guard_free(struct vs_pool *pool, struct vs_ctx *current,
+		       CUdeviceptr p);
 
 /* The newest tag of what was freed and is still mapped, or 0. Lock. */
 uint64_t vs_guard_newest(const struct vs_pool *pool);

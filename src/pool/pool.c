@@ -37,8 +37,10 @@ static __attribute__((noinline)) CUresult alloc_slow(struct vs_thread *t,
 						     CUcontext current,
 						     size_t size,
 						     CUdeviceptr *out);
-static __attribute__((noinline)) CUresult
-free_slow(struct vs_thread *t, struct vs_pool *pool, CUdeviceptr p);
+static __attribute__((noinline)) CUresult free_slow(struct vs_thread *t,
+						    CUcontext current,
+						    struct vs_pool *pool,
+						    CUdeviceptr p);
 
 /*
  * Hot: a hit for a small object is one look at the current context, one
@@ -66,7 +68,7 @@ CUresult vs_pool_alloc(size_t size, CUdeviceptr *out)
 	return alloc_slow(t, current, size, out);
 }
 
-/* Hot: the free of a small object from the context it was allocated under. */
+/* Hot: a free under the context that this thread last allocated under. */
 CUresult vs_pool_free(CUdeviceptr p)
 {
 	struct vs_pool *pool = vs_pool_at(p);
@@ -82,14 +84,18 @@ CUresult vs_pool_free(CUdeviceptr p)
 	r = vs_real.cuCtxGetCurrent(&current);
 	if (__builtin_expect(!t || r != CUDA_SUCCESS || !current, 0))
 		return r != CUDA_SUCCESS ? r : VS_PASS;
-	if (p < pool->slabs_end &&
+	tc = t->cache;
+	r = VS_PASS;
+	if (tc && tc->handle == current &&
 	    !atomic_load_explicit(&pool->is_wary, memory_order_relaxed)) {
-		slab = vs_slab_at(pool, p);
-		tc = t->cache;
-		if (slab && tc && tc->ctx == vs_slab_caches(slab))
-			return vs_tcache_put(tc, slab, p);
+		if (p >= pool->slabs_end)
+			r = vs_range_free(pool, tc->ctx, p);
+		else if ((slab = vs_slab_at(pool, p)))
+			r = vs_tcache_put(tc, slab, p);
 	}
-	return free_slow(t, pool, p);
+	if (__builtin_expect(r == CUDA_SUCCESS, 1))
+		return CUDA_SUCCESS;
+	return free_slow(t, current, pool, p);
 }
 
 struct vs_pool *vs_pool_at(CUdeviceptr p)
@@ -224,11 +230,7 @@ static struct vs_tcache *cache_for(struct vs_thread *t, struct vs_pool *pool,
 {
 	struct vs_tcache *tc = vs_tcache_find(t, ctx->handle);
 
-	if (!tc || tc->ctx != ctx)
-		tc = vs_tcache_make(t, pool, ctx);
-	if (tc)
-		move_to_front(t, tc);
-	return tc;
+	return tc && tc->ctx == ctx ? tc : vs_tcache_make(t, pool, ctx);
 }
 
 /* This thread's cache for its current context, made if need be. */
@@ -244,7 +246,10 @@ static struct vs_tcache *cache_of_context(struct vs_thread *t,
 		return tc;
 	ctx = vs_ctx_get(current);
 	pool = ctx ? vs_pool_for(ctx->device) : NULL;
-	return pool ? cache_for(t, pool, ctx) : NULL;
+	tc = pool ? cache_for(t, pool, ctx) : NULL;
+	if (tc)
+		move_to_front(t, tc);
+	return tc;
 }
 
 /* A small object: refill, or make a slab and try again. */
@@ -331,14 +336,23 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 	return r;
 }
 
-static CUresult free_slow(struct vs_thread *t, struct vs_pool *pool,
-			  CUdeviceptr p)
+/*
+ * A context that another thread has ended stays current to this one (CUDA's
+ * documentation of cuCtxDestroy, which promises an error). So nothing is freed
+ * under it. It may end meanwhile: what is freed was looked at before its end
+ * was looked for.
+ */
+static CUresult free_slow(struct vs_thread *t, CUcontext current,
+			  struct vs_pool *pool, CUdeviceptr p)
 {
+	struct vs_tcache *tc = vs_tcache_find(t, current);
+	struct vs_ctx *ctx = tc ? tc->ctx : vs_ctx_get(current);
 	struct vs_slab *slab;
-	struct vs_tcache *tc;
 	struct vs_span span;
 	CUresult r;
 
+	if (!ctx)
+		return VS_PASS;
 	if (atomic_load_explicit(&pool->is_wary, memory_order_relaxed)) {
 		if (!vs_pool_find(p, &span) || span.base != p)
 			return VS_PASS;
@@ -349,17 +363,22 @@ static CUresult free_slow(struct vs_thread *t, struct vs_pool *pool,
 			return r;
 		vs_fill_freed(pool, &span);
 		if (vs_guard_holds(pool, p))
-			return vs_guard_free(pool, p);
+			return vs_guard_free(pool, ctx, p);
 	}
 	if (p >= pool->slabs_end)
-		return vs_range_free(pool, p);
+		return vs_range_free(pool, ctx, p);
 	slab = vs_slab_at(pool, p);
 	if (!slab)
 		return VS_PASS;
 	tc = atomic_load(&pool->n_short) ? NULL : cache_for(t, pool, slab->ctx);
+	if (tc && tc->ctx == ctx)
+		move_to_front(t, tc);
+	/* if it was dead before the slab was looked at, that is another's */
+	if (atomic_load(&ctx->is_dead))
+		return VS_PASS;
 	r = tc && tc->ctx == vs_slab_caches(slab)
 		    ? vs_tcache_put(tc, slab, p)
-		    : vs_tcache_put_elsewhere(pool, slab, p);
+		    : vs_tcache_put_elsewhere(pool, ctx, slab, p);
 	return r;
 }
 

@@ -73,11 +73,12 @@ CUresult vs_pool_alloc(size_t size, CUdeviceptr *out);
 
 /*
  * Frees an allocation by its base. VS_PASS for every other pointer (0,
- * foreign, interior, freed) and where no context is current, and the real
- * function words the answer; an error of the driver's where a kernel has
- * faulted or the driver is going down. Never waits for the GPU, except in mode
- * sync, with knobs JUNK and GUARD, and once for many frees where no marker can
- * be recorded (pool/mark.h: a driver before 12.5, a capture that is open).
+ * foreign, interior, freed) and where no context is current, or one that
+ * another thread has ended: what was its memory may be another's by now. Then
+ * the real function words the answer. An error of the driver's where a kernel
+ * has faulted or the driver is going down. Never waits for the GPU, except in
+ * mode sync, with knobs JUNK and GUARD, and once for many frees where no marker
+ * can be recorded (pool/mark.h: a driver before 12.5, a capture that is open).
  */
 CUresult vs_pool_free(CUdeviceptr p);
 

@@ -245,8 +245,8 @@ void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
 }
 
 /*
- * Another thread may have ended the context, and what it is given after its
- * ranges were taken back nobody takes back. Lock.
+ * Another thread may have ended the context. What it is given after its ranges
+ * were taken back nobody takes back, and what it frees is another's. Lock.
  */
 static inline bool is_dead(struct vs_ctx *ctx)
 {
@@ -347,12 +347,13 @@ void vs_range_put_off(struct vs_pool *pool, struct vs_range *r)
 	show_pending(pool);
 }
 
-CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p)
+CUresult vs_range_free(struct vs_pool *pool, struct vs_ctx *current,
+		       CUdeviceptr p)
 {
 	struct vs_range *r;
 
 	pthread_mutex_lock(&pool->lock);
-	r = vs_owner_live(pool, p);
+	r = is_dead(current) ? NULL : vs_owner_live(pool, p);
 	if (!r) {
 		pthread_mutex_unlock(&pool->lock);
 		return VS_PASS;

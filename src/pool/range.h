@@ -19,8 +19,12 @@
  */
 CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 			CUdeviceptr *out);
-/* Frees a live range by its base; VS_PASS if there is none. */
-CUresult vs_range_free(struct vs_pool *pool, CUdeviceptr p);
+/*
+ * Frees a live range by its base, under a context. VS_PASS if there is none, or
+ * the context has died meanwhile.
+ */
+CUresult vs_range_free(struct vs_pool *pool, struct vs_ctx *current,
+		       CUdeviceptr p);
 /*
  * Out of memory: the driver's own allocator, which may yet find a few bytes,
  * unless a limit forbids it.

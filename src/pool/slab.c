@@ -226,7 +226,7 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 	if (!slab)
 		return NULL;
 	slab->range = range;
-	slab->caches = s->ctx;
+	__atomic_store_n(&slab->caches, s->ctx, __ATOMIC_RELAXED);
 	__atomic_store_n(&slab->ctx, s->ctx, __ATOMIC_RELAXED);
 	__atomic_store_n(&slab->base, range->base, __ATOMIC_RELAXED);
 	slab->n_free = n;

@@ -60,7 +60,8 @@ static inline void vs_batch_copy(struct vs_batch *to,
 /*
  * The memory of a slab that went, words included, serves slabs of its class
  * again and nothing else: look-ups and frees of what is not there any more may
- * still read it. Of what they read without the lock base and ctx alone change.
+ * still read it. Of what they read without the lock base, ctx and caches alone
+ * change.
  */
 struct vs_slab {
 	/* class list, while it has free objects; next: a spare one's, too */

@@ -128,27 +128,33 @@ static __attribute__((noinline)) bool make_room(struct vs_tcache *tc,
 	return true;
 }
 
-/* Ends the life of an object: its word says what it was. 0: it has none. */
-static inline uint64_t end_life(struct vs_slab *slab, CUdeviceptr p,
-				unsigned *index_out)
+/* The word of the object whose base `p` is; 0: it is none, or not live. */
+static inline uint64_t word_of(struct vs_slab *slab, CUdeviceptr p,
+			       unsigned *index_out)
 {
 	unsigned i = vs_slab_object(slab, p);
-	uint64_t word;
 
 	if (i >= slab->n_objects ||
 	    vs_slab_base(slab) + i * vs_class_size(slab->class) != p)
 		return 0;
 	*index_out = i;
-	word = atomic_load_explicit(&slab->words[i], memory_order_relaxed);
-	if (word == 0)
-		return 0;
-	return atomic_exchange_explicit(&slab->words[i], 0,
-					memory_order_acq_rel);
+	return atomic_load_explicit(&slab->words[i], memory_order_acquire);
 }
 
 /*
- * Hot. Precondition: `slab` is of the context of `tc`. Once the object is in
- * the cache another thread may empty that, and the slab may be gone.
+ * Ends the life that the object had when its word was read. No two lives have
+ * the same: it may have ended meanwhile, and the slab be another context's.
+ */
+static inline bool end_life(struct vs_slab *slab, unsigned i, uint64_t word)
+{
+	return atomic_compare_exchange_strong_explicit(&slab->words[i], &word,
+						       0, memory_order_acq_rel,
+						       memory_order_relaxed);
+}
+
+/*
+ * Hot. Whose the slab is counts as of when the object was live. Once that is in
+ * the cache another thread may empty the cache, and the slab may be gone.
  */
 CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
 		       CUdeviceptr p)
@@ -157,8 +163,10 @@ CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
 	struct vs_bin *bin = &tc->bin[class];
 	uint64_t word, tag;
 
-	word = end_life(slab, p, &i);
-	if (__builtin_expect(word == 0, 0))
+	word = word_of(slab, p, &i);
+	if (__builtin_expect(word == 0 || vs_slab_caches(slab) != tc->ctx ||
+				     !end_life(slab, i, word),
+			     0))
 		return VS_PASS;
 	spin_lock(tc);
 	if (__builtin_expect(!bin->freed || bin->freed->n >= bin->cap, 0) &&
@@ -404,8 +412,8 @@ struct vs_tcache *vs_tcache_make(struct vs_thread *t, struct vs_pool *pool,
 	return tc->slabs ? tc : NULL;
 }
 
-CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_slab *slab,
-				 CUdeviceptr p)
+CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
+				 struct vs_slab *slab, CUdeviceptr p)
 {
 	struct vs_batch one;
 	uint64_t word = 0;
@@ -416,9 +424,9 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_slab *slab,
 	 * Its context may just have ended, and the slab be another's,
 	 * elsewhere, whose stock must not get this object.
 	 */
-	if (vs_slab_at(pool, p) == slab)
-		word = end_life(slab, p, &i);
-	if (word == 0) {
+	if (!atomic_load(&current->is_dead) && vs_slab_at(pool, p) == slab)
+		word = word_of(slab, p, &i);
+	if (word == 0 || !end_life(slab, i, word)) {
 		pthread_mutex_unlock(&pool->lock);
 		return VS_PASS;
 	}

@@ -80,7 +80,8 @@ struct vs_tcache *vs_tcache_make(struct vs_thread *t, struct vs_pool *pool,
 CUdeviceptr vs_tcache_take(struct vs_tcache *tc, size_t size);
 /*
  * Hot: the object at `p` of `slab` goes into the cache. CUDA_SUCCESS; VS_PASS
- * if `p` is not the base of a live object. May hand a full batch to the pool.
+ * if `p` is not the base of a live object, or the slab takes none by the caches
+ * of this context (vs_slab_caches). May hand a full batch to the pool.
  */
 CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
 		       CUdeviceptr p);
@@ -89,9 +90,12 @@ CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
  * context is dead.
  */
 bool vs_tcache_refill(struct vs_tcache *tc, unsigned class);
-/* The free of an object that has no cache in this thread. Takes pool.lock. */
-CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_slab *slab,
-				 CUdeviceptr p);
+/*
+ * The free, under a context, of an object that has no cache in this thread.
+ * VS_PASS: it is none, or the current one has ended. Takes pool.lock.
+ */
+CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
+				 struct vs_slab *slab, CUdeviceptr p);
 
 /*
  * Moves every object in the caches of the pool (`ctx`: only of that context)

@@ -7,8 +7,11 @@
  *   reset      the primary context, and the program begins again
  *   bystander  contexts of their own, while a thread that has another checks
  *              its data
+ *   late       a thread frees what it had when its context has ended, and
+ *              another has memory of the same sizes by then
  */
 #include <pthread.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 
 #include "victim_link.h"
@@ -139,10 +142,70 @@ static void destroys(void)
 	TRY(cuCtxSetCurrent(own));
 }
 
+enum { N_LATE = 40 };
+
+struct late {
+	CUcontext ctx;
+	sem_t has_all, has_ended;
+};
+
+static size_t late_size(int i)
+{
+	return i % 2 ? (size_t)(i + 1) * 512 : (size_t)(i + 2) * MiB;
+}
+
+static void *late_main(void *argument)
+{
+	struct late *l = argument;
+	CUdeviceptr p[N_LATE];
+
+	TRY(cuCtxSetCurrent(l->ctx));
+	for (int i = 0; i < N_LATE; i++)
+		TRY(cuMemAlloc(&p[i], late_size(i)));
+	sem_post(&l->has_all);
+	sem_wait(&l->has_ended);
+	for (int i = 0; i < N_LATE; i++)
+		printf("a late free: %d\n", (int)cuMemFree(p[i]));
+	return NULL;
+}
+
+static void late_frees(void)
+{
+	CUdeviceptr p[N_LATE];
+	pthread_t thread;
+	struct late l;
+	CUcontext own;
+
+	TRY(cuInit(0));
+	TRY(cuCtxCreate_v2(&own, 0, 0));
+	TRY(cuCtxCreate_v2(&l.ctx, 0, 0));
+	sem_init(&l.has_all, 0, 0);
+	sem_init(&l.has_ended, 0, 0);
+	CHECK(!pthread_create(&thread, NULL, late_main, &l));
+	sem_wait(&l.has_all);
+	TRY(cuCtxDestroy(l.ctx));
+	TRY(cuCtxSetCurrent(own));
+	for (int i = 0; i < N_LATE; i++) {
+		TRY(cuMemAlloc(&p[i], late_size(i)));
+		TRY(cuMemsetD8(p[i], (unsigned char)i, late_size(i)));
+	}
+	sem_post(&l.has_ended);
+	pthread_join(thread, NULL);
+	for (int i = 0; i < N_LATE; i++) {
+		unsigned char byte = 0;
+
+		TRY(cuMemcpyDtoH(&byte, p[i] + late_size(i) - 1, 1));
+		CHECK(byte == i);
+		TRY(cuMemFree(p[i]));
+	}
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "bystander"))
 		destroys();
+	else if (argc > 1 && !strcmp(argv[1], "late"))
+		late_frees();
 	else
 		resets();
 	check_some(0);

@@ -157,8 +157,8 @@ static _Atomic bool is_freeing;
 static void *free_elsewhere(void *slab)
 {
 	atomic_store(&is_freeing, true);
-	return (void *)(intptr_t)vs_tcache_put_elsewhere(vs_pool_of(0), slab,
-							 freed);
+	return (void *)(intptr_t)vs_tcache_put_elsewhere(
+		vs_pool_of(0), vs_ctx_peek(OTHER), slab, freed);
 }
 
 /* Long enough to come to the lock, in most runs. */
@@ -320,6 +320,88 @@ static void test_end_while_it_is_seen_first(void **state)
 	assert_int_equal(vs_pool_ctx_count(), 0);
 }
 
+static CUresult CUDAAPI device_of_none(CUdevice *out)
+{
+	*out = 0;
+	return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+/* Until one of another context has this address. */
+static void take_again(CUdeviceptr p, size_t size)
+{
+	for (int i = 0; i < 10000; i++) {
+		if (take(size) == p)
+			return;
+	}
+	fail();
+}
+
+/*
+ * The context of a thread ends, by another, and its block is the other's by
+ * now: it is not freed while the end takes its time, and not afterwards.
+ */
+static void free_too_late(size_t size)
+{
+	struct vs_ctx *gone;
+	CUdeviceptr p;
+
+	vs_pool_ctx_born(OTHER, 0);
+	p = take(size);
+	gone = vs_pool_ctx_dying(FAKE_CTX, 0);
+	fake.current = OTHER;
+	take_again(p, size);
+	fake.current = FAKE_CTX;
+	assert_int_equal(vs_pool_free(p), VS_PASS);
+	vs_pool_ctx_gone(gone);
+	vs_real.cuCtxGetDevice = device_of_none;
+	assert_int_equal(vs_pool_free(p), VS_PASS);
+	fake.current = OTHER;
+	give(p);
+	assert_int_equal(vs_pool_free(p), VS_PASS);
+}
+
+static void test_free_too_late(void **state)
+{
+	(void)state;
+	free_too_late(512);
+}
+
+static void test_free_too_late_large(void **state)
+{
+	(void)state;
+	free_too_late(10 * MiB);
+}
+
+/* The same within a free, which had found the context alive. */
+static void test_free_overtaken_by_the_end(void **state)
+{
+	struct vs_ctx *ctx;
+	struct vs_tcache *own, cache;
+	struct vs_slab *slab;
+	struct vs_pool *pool;
+	CUdeviceptr small, large;
+
+	(void)state;
+	vs_pool_ctx_born(OTHER, 0);
+	small = take(512);
+	large = take(10 * MiB);
+	pool = vs_pool_of(0);
+	own = vs_thread_self()->cache;
+	cache = *own;
+	ctx = cache.ctx;
+	end(ctx);
+	fake.current = OTHER;
+	take_again(large, 10 * MiB);
+	take_again(small, 512);
+	slab = vs_slab_at(pool, small);
+	assert_int_equal(vs_range_free(pool, ctx, large), VS_PASS);
+	assert_int_equal(vs_tcache_put(&cache, slab, small), VS_PASS);
+	assert_int_equal(vs_tcache_put_elsewhere(pool, ctx, slab, small),
+			 VS_PASS);
+	give(large);
+	give(small);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -336,6 +418,9 @@ int main(void)
 		T(handle_of_an_ending_one),
 		T(green_one_of_an_ending_one),
 		T(end_while_it_is_seen_first),
+		T(free_too_late),
+		T(free_too_late_large),
+		T(free_overtaken_by_the_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
