@@ -151,7 +151,7 @@ struct late {
 
 static size_t late_size(int i)
 {
-	return i % 2 ? (size_t)(i + 1) * 512 : (size_t)(i + 2) * MiB;
+	return i % 2 ? (size_t)(i + 1) * 512 : MiB + (size_t)(i + 1) * 40 * KiB;
 }
 
 static void *late_main(void *argument)
