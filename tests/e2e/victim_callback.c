@@ -191,14 +191,16 @@ static void fault(void)
 	uint64_t n_words = 10;
 	void *arguments[] = {&nowhere, &value, &n_words};
 	CUfunction kernel = victim_kernel("vs_fill");
+	CUresult r;
 
 	for (int i = 0; i < 60; i++)
 		TRY(cuMemAlloc(&p[i], i < 58 ? MiB : 2 * MiB));
 	for (int i = 0; i < 60; i++)
 		TRY(cuMemFree(p[i]));
 	victim_launch(kernel, NULL, arguments);
-	usleep(10000);
-	printf("query: %s\n", victim_name(cuStreamQuery(NULL)));
+	while ((r = cuStreamQuery(NULL)) == CUDA_ERROR_NOT_READY)
+		usleep(1000);
+	printf("query: %s\n", victim_name(r));
 	printf("wait: %s\n", victim_name(cuStreamSynchronize(NULL)));
 }
 
