@@ -226,8 +226,8 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 	if (!slab)
 		return NULL;
 	slab->range = range;
-	__atomic_store_n(&slab->caches, s->ctx, __ATOMIC_RELAXED);
-	__atomic_store_n(&slab->ctx, s->ctx, __ATOMIC_RELAXED);
+	__atomic_store_n(&slab->caches, s->ctx, __ATOMIC_RELEASE);
+	__atomic_store_n(&slab->ctx, s->ctx, __ATOMIC_RELEASE);
 	__atomic_store_n(&slab->base, range->base, __ATOMIC_RELAXED);
 	slab->n_free = n;
 	slab->n_pinned = slab->n_dead = 0;

@@ -133,12 +133,15 @@ static inline uint64_t word_of(struct vs_slab *slab, CUdeviceptr p,
 			       unsigned *index_out)
 {
 	unsigned i = vs_slab_object(slab, p);
+	uint64_t word;
 
-	if (i >= slab->n_objects ||
-	    vs_slab_base(slab) + i * vs_class_size(slab->class) != p)
+	if (i >= slab->n_objects)
 		return 0;
 	*index_out = i;
-	return atomic_load_explicit(&slab->words[i], memory_order_acquire);
+	word = atomic_load_explicit(&slab->words[i], memory_order_acquire);
+	/* after the word: it may be that of another place by now */
+	return vs_slab_base(slab) + i * vs_class_size(slab->class) == p ? word
+									: 0;
 }
 
 /*
