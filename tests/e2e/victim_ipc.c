@@ -34,6 +34,42 @@ static bool get(int fd, void *data, size_t size)
 	return true;
 }
 
+struct late {
+	CUcontext ctx;
+	CUdeviceptr p;
+	pthread_barrier_t turn;
+};
+
+static void *close_late(void *argument)
+{
+	struct late *l = argument;
+
+	TRY(cuCtxSetCurrent(l->ctx));
+	pthread_barrier_wait(&l->turn);
+	pthread_barrier_wait(&l->turn);
+	CHECK(cuIpcCloseMemHandle(l->p) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	return NULL;
+}
+
+/* A thread whose context has ended closes nothing of another's. */
+static void ended_one_closes_nothing(CUdeviceptr p)
+{
+	struct late l = {.p = p};
+	static void *is_simulated;
+	pthread_t thread;
+
+	/* what a driver says is not known */
+	if (!sim_client_find(&is_simulated, "sim_violations"))
+		return;
+	TRY(cuCtxCreate_v2(&l.ctx, 0, 0));
+	CHECK(!pthread_barrier_init(&l.turn, NULL, 2));
+	CHECK(!pthread_create(&thread, NULL, close_late, &l));
+	pthread_barrier_wait(&l.turn);
+	TRY(cuCtxDestroy(l.ctx));
+	pthread_barrier_wait(&l.turn);
+	pthread_join(thread, NULL);
+}
+
 /* Reads from stdin, answers on stdout's twin. */
 static int second(int in, int out)
 {
@@ -50,6 +86,7 @@ static int second(int in, int out)
 		TRY(cuIpcOpenMemHandle(&p, m.handle,
 				       CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
+		ended_one_closes_nothing(p);
 		answer = victim_is_filled(p, m.size, m.byte);
 		TRY(cuMemsetD8(p, (unsigned char)(m.byte + 1), m.size));
 		TRY(cuCtxSynchronize());
