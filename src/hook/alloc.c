@@ -153,13 +153,59 @@ static CUresult alloc_after(CUresult result, CUdeviceptr *out, size_t size)
 	return result;
 }
 
+/* What a driver makes of a free while the current context has ended. */
+enum end_answer { END_UNKNOWN, END_IGNORED, END_MINDED };
+
+/* Tries it, with a block of the driver's own, made under another context. */
+static enum end_answer try_free(CUcontext ctx)
+{
+	CUdeviceptr block;
+	bool is_pushed;
+	CUresult result;
+
+	if (vs_vmm_push(ctx, &is_pushed) != CUDA_SUCCESS)
+		return END_UNKNOWN;
+	result = vs_real.cuMemAlloc_v2(&block, 1);
+	vs_vmm_pop(is_pushed);
+	if (result != CUDA_SUCCESS)
+		return END_UNKNOWN;
+	if (vs_real.cuMemFree_v2(block) == CUDA_SUCCESS)
+		return END_IGNORED;
+	if (vs_vmm_push(ctx, &is_pushed) == CUDA_SUCCESS) {
+		vs_real.cuMemFree_v2(block);
+		vs_vmm_pop(is_pushed);
+	}
+	return END_MINDED;
+}
+
+/*
+ * Whether the driver frees memory of `ctx` though the current context has
+ * ended. CUDA's documentation promises an error for what accesses an ended one,
+ * but a free needs none that is current (an H200). So it is asked, once.
+ */
+static bool is_end_ignored(CUcontext ctx)
+{
+	static _Atomic enum end_answer answer = END_UNKNOWN;
+	CUstreamCaptureMode saved;
+	CUdevice device;
+
+	if (vs_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
+		return false; /* it lives */
+	if (atomic_load(&answer) == END_UNKNOWN) {
+		vs_vmm_relax(&saved);
+		atomic_store(&answer, try_free(ctx));
+		vs_vmm_unrelax(saved);
+	}
+	return atomic_load(&answer) == END_IGNORED;
+}
+
 /* The driver frees also where no context is current; the pool wants one. */
 static CUresult free_without_context(const struct vs_span *span)
 {
 	CUresult result;
 	bool is_pushed;
 
-	if (vs_vmm_current() ||
+	if ((vs_vmm_current() && !is_end_ignored(span->ctx)) ||
 	    vs_vmm_push(span->ctx, &is_pushed) != CUDA_SUCCESS)
 		return VS_PASS;
 	result = take_back(vs_thread_self(), span->base);

@@ -9,6 +9,7 @@
  *              its data
  *   late       a thread frees what it had when its context has ended, and
  *              another has memory of the same sizes by then
+ *   foreign    the same thread frees what another context had all the time
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -146,6 +147,7 @@ enum { N_LATE = 40 };
 
 struct late {
 	CUcontext ctx;
+	CUdeviceptr foreign[N_LATE];
 	sem_t has_all, has_ended;
 };
 
@@ -167,6 +169,40 @@ static void *late_main(void *argument)
 	for (int i = 0; i < N_LATE; i++)
 		printf("a late free: %d\n", (int)cuMemFree(p[i]));
 	return NULL;
+}
+
+/* Memory of a context that lives, by a thread whose own has ended. */
+static void *foreign_main(void *argument)
+{
+	struct late *l = argument;
+
+	TRY(cuCtxSetCurrent(l->ctx));
+	sem_post(&l->has_all);
+	sem_wait(&l->has_ended);
+	for (int i = 0; i < N_LATE; i++)
+		printf("a foreign free: %d\n", (int)cuMemFree(l->foreign[i]));
+	return NULL;
+}
+
+static void foreign_frees(void)
+{
+	pthread_t thread;
+	struct late l;
+	CUcontext own;
+
+	TRY(cuInit(0));
+	TRY(cuCtxCreate_v2(&l.ctx, 0, 0));
+	TRY(cuCtxCreate_v2(&own, 0, 0));
+	for (int i = 0; i < N_LATE; i++)
+		TRY(cuMemAlloc(&l.foreign[i], late_size(i)));
+	sem_init(&l.has_all, 0, 0);
+	sem_init(&l.has_ended, 0, 0);
+	CHECK(!pthread_create(&thread, NULL, foreign_main, &l));
+	sem_wait(&l.has_all);
+	TRY(cuCtxDestroy(l.ctx));
+	sem_post(&l.has_ended);
+	pthread_join(thread, NULL);
+	TRY(cuCtxSetCurrent(own));
 }
 
 static void late_frees(void)
@@ -206,6 +242,8 @@ int main(int argc, char **argv)
 		destroys();
 	else if (argc > 1 && !strcmp(argv[1], "late"))
 		late_frees();
+	else if (argc > 1 && !strcmp(argv[1], "foreign"))
+		foreign_frees();
 	else
 		resets();
 	check_some(0);

@@ -98,6 +98,7 @@ void sim_config_read(void)
 	c->peer = !env_is("SIM_PEER", "0");
 	c->set_access_peer_fails = env_is("SIM_SET_ACCESS_PEER_FAILS", "1");
 	c->handle_reuse = env_is("SIM_HANDLE_REUSE", "1");
+	c->free_after_end = env_is("SIM_FREE_AFTER_END", "1");
 	c->stub = env_is("SIM_STUB", "1");
 	c->backing = !env_is("SIM_BACKING", "none");
 	c->manual = env_is("SIM_CLOCK", "manual");

@@ -30,6 +30,7 @@ struct sim_config {
 	bool peer;
 	bool set_access_peer_fails;
 	bool handle_reuse;
+	bool free_after_end;
 	bool stub;
 	bool backing; /* false: the books only */
 	bool manual;  /* manual clock */

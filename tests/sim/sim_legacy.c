@@ -302,6 +302,9 @@ CUresult sim_cuMemFree_v2(CUdeviceptr dptr)
 	if (!dptr)
 		return CUDA_SUCCESS;
 	result = sim_context_current(&sim_thread.current);
+	if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED &&
+	    sim_config.free_after_end)
+		result = CUDA_SUCCESS;
 	if (result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_CONTEXT)
 		result = sim_capture_check_unsafe();
 	if (result != CUDA_SUCCESS)

@@ -215,7 +215,7 @@ static inline void start_with(const char *environment)
 		"SIM_NO_VMM",  "SIM_PEER",	   "SIM_SET_ACCESS_PEER_FAILS",
 		"SIM_STUB",    "SIM_BACKING",	   "SIM_CLOCK",
 		"SIM_LAG_US",  "SIM_FAIL",	   "SIM_JUDGE_MODE",
-		"SIM_COST",    "SIM_HANDLE_REUSE",
+		"SIM_COST",    "SIM_HANDLE_REUSE", "SIM_FREE_AFTER_END",
 	};
 	char *copy = strdup(environment), *word, *save = NULL;
 	unsigned i;
