@@ -106,11 +106,15 @@ CUresult vs_fill_fresh(struct vs_ctx *ctx, CUdeviceptr p, size_t size)
 void vs_fill_freed(struct vs_pool *pool, const struct vs_span *span)
 {
 	struct vs_fence *f = &pool->fence;
+	struct vs_span now;
 	struct vs_ctx *ctx;
 
 	if (!vs_knobs.junk)
 		return;
 	if (!vs_fence_wait_tag(f, vs_fence_tag(f), UINT64_MAX))
+		return;
+	/* its context may have ended meanwhile, and it be another's */
+	if (!vs_pool_find(span->base, &now) || now.id != span->id)
 		return;
 	ctx = vs_ctx_peek(span->ctx);
 	if (ctx)
