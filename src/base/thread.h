@@ -43,6 +43,9 @@ struct vs_thread {
 	/* calls of each intercepted function; owner writes, anyone reads */
 	_Atomic uint64_t calls[VS_API_COUNT];
 	void *cache;	     /* pool/tcache owns it */
+	/* what vs_ctx_of() of pool/ctx answered last, and when */
+	void *ctx_handle, *ctx;
+	uint64_t ctx_turn;
 	unsigned char depth; /* > 0: in the pool, vs_thread_go_within */
 	_Atomic int
 		in_use; /* the living thread that owns it, by tid; 0: none */

@@ -158,10 +158,12 @@ VS_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx handle)
 	if (!g)
 		return vs_seen(vs_real.cuGreenCtxDestroy(handle));
 	vs_thread_go_deeper(t);
-	vs_pool_green_dying(g->converted, g->device);
+	vs_pool_green_dying(g->device);
 	vs_thread_come_back(t);
 	vs_turn_release(&turn, true, g->device);
 	result = vs_seen(vs_real.cuGreenCtxDestroy(handle));
+	if (result == CUDA_SUCCESS)
+		vs_pool_green_gone(g->converted);
 	vs_turn_released(&turn, result);
 	vs_turn_end(&turn);
 	vs_meta_free(g, sizeof(*g));

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
+#include "pool/capture.h"
 #include "pool/pool.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -13,6 +14,8 @@ static struct vs_ctx *table; /* uthash; lock */
 static struct vs_ctx *all;   /* lock */
 static _Atomic int n_all;    /* written under it, read anywhere */
 static uint64_t n_ends;	     /* ends that have begun, ever; lock */
+/* changes with what vs_ctx_get() answers of a handle that it knows */
+static _Atomic uint64_t turn = 1;
 
 /* A green context; there are few. */
 struct alias {
@@ -55,8 +58,11 @@ struct vs_ctx *vs_ctx_peek(CUcontext handle)
 
 	pthread_mutex_lock(&lock);
 	c = find(resolve(handle));
+	/* with the lock: one that was never seen is freed with its end */
+	if (c && atomic_load(&c->is_dead))
+		c = NULL;
 	pthread_mutex_unlock(&lock);
-	return c && !atomic_load(&c->is_dead) ? c : NULL;
+	return c;
 }
 
 struct vs_ctx *vs_ctx_current(void)
@@ -75,6 +81,7 @@ void vs_ctx_alias(CUcontext green, CUcontext primary)
 		;
 	if (a) {
 		a->primary = primary;
+		atomic_fetch_add(&turn, 1);
 	} else if (fresh && green != primary) {
 		fresh->green = green;
 		fresh->primary = primary;
@@ -82,6 +89,7 @@ void vs_ctx_alias(CUcontext green, CUcontext primary)
 		aliases = fresh;
 		a = fresh;
 		fresh = NULL;
+		atomic_fetch_add(&turn, 1);
 	}
 	pthread_mutex_unlock(&lock);
 	vs_meta_free(fresh, sizeof(*fresh));
@@ -104,6 +112,8 @@ static struct alias *take_aliases(CUcontext green, CUcontext primary)
 		a->next = taken;
 		taken = a;
 	}
+	if (taken)
+		atomic_fetch_add(&turn, 1);
 	return taken;
 }
 
@@ -177,14 +187,17 @@ static void settle_memory(struct vs_ctx *fresh, const struct vs_ctx *c)
 struct vs_ctx *vs_ctx_born(CUcontext handle, CUdevice device)
 {
 	struct vs_ctx *c, *fresh = vs_meta_alloc(sizeof(*fresh));
-	struct alias *taken = NULL;
+	struct alias *taken = NULL, *stale;
 
 	pthread_mutex_lock(&lock);
+	/* a green one that was destroyed may have had this handle, too */
+	stale = take_aliases(handle, NULL);
 	c = find(handle);
 	if (c && atomic_load(&c->is_dead))
 		taken = unlist(c);
 	c = find_or_enter(fresh, handle, device);
 	pthread_mutex_unlock(&lock);
+	free_aliases(stale);
 	free_aliases(taken);
 	settle_memory(fresh, c);
 	return c;
@@ -219,15 +232,17 @@ struct vs_ctx *vs_ctx_get(CUcontext handle)
 	CUcontext owner;
 	CUdevice device;
 	uint64_t ends;
+	bool is_dead;
 
 	do {
 		pthread_mutex_lock(&lock);
 		owner = resolve(handle);
 		c = find(owner);
 		ends = n_ends;
+		is_dead = c && atomic_load(&c->is_dead);
 		pthread_mutex_unlock(&lock);
 		if (c)
-			return atomic_load(&c->is_dead) ? NULL : c;
+			return is_dead ? NULL : c;
 		device = vs_vmm_device_of(owner);
 		if (device == CU_DEVICE_INVALID)
 			return NULL;
@@ -253,6 +268,19 @@ struct vs_ctx *vs_ctx_ending(CUcontext handle)
 	return c;
 }
 
+struct vs_ctx *vs_ctx_of(struct vs_thread *t, CUcontext handle)
+{
+	/* first: an end that the look-up did not see changes it */
+	uint64_t now = atomic_load(&turn);
+
+	if (t->ctx && t->ctx_handle == handle && t->ctx_turn == now)
+		return t->ctx;
+	t->ctx = vs_ctx_get(handle);
+	t->ctx_handle = handle;
+	t->ctx_turn = now;
+	return t->ctx;
+}
+
 bool vs_ctx_failed(struct vs_ctx *ctx, CUresult result)
 {
 	if (!vs_real_is_for_good(result))
@@ -271,6 +299,7 @@ void vs_ctx_bury(struct vs_ctx *ctx)
 		struct vs_ctx **link = &all;
 
 		atomic_store(&ctx->is_dead, true);
+		atomic_fetch_add(&turn, 1);
 		while (*link != ctx)
 			link = &(*link)->next;
 		*link = ctx->next;
@@ -289,8 +318,11 @@ void vs_pool_ctx_gone(struct vs_ctx *ctx)
 		return;
 	pthread_mutex_lock(&lock);
 	/* or a new one of this handle has been made meanwhile */
-	if (find(ctx->handle) == ctx)
+	if (find(ctx->handle) == ctx) {
+		/* what began while its end was under way */
+		vs_capture_ctx_dying(ctx->handle);
 		taken = unlist(ctx);
+	}
 	pthread_mutex_unlock(&lock);
 	free_aliases(taken);
 	if (ctx->device < 0) /* nobody was given it */
@@ -366,4 +398,5 @@ void vs_ctx_forked(void)
 	all = NULL;
 	atomic_store(&n_all, 0);
 	aliases = NULL;
+	atomic_fetch_add(&turn, 1);
 }

@@ -30,6 +30,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/thread.h"
 #include "base/uthash_meta.h"
 
 struct vs_pool;
@@ -59,6 +60,9 @@ struct vs_ctx {
  * driver does not know the context or memory is short.
  */
 struct vs_ctx *vs_ctx_get(CUcontext handle);
+/* The same for this thread; without a lock if it is the handle asked for last.
+ */
+struct vs_ctx *vs_ctx_of(struct vs_thread *t, CUcontext handle);
 /*
  * The same for a context that the driver has just made, or retained: one of
  * this handle that is ending is another.

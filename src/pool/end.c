@@ -26,7 +26,7 @@ void vs_pool_green_born(CUcontext green, CUcontext primary)
  * is not known. A marker before covers that work, and no later marker counts
  * before this one does. While a capture is open there can be none.
  */
-void vs_pool_green_dying(CUcontext green, CUdevice device)
+void vs_pool_green_dying(CUdevice device)
 {
 	uint64_t bit = (uint64_t)1 << device;
 	struct vs_pool *pool;
@@ -39,6 +39,10 @@ void vs_pool_green_dying(CUcontext green, CUdevice device)
 			vs_fence_record(&pool->fence);
 		vs_fence_keep(&pool->fence);
 	}
+}
+
+void vs_pool_green_gone(CUcontext green)
+{
 	if (green)
 		vs_ctx_unalias(green);
 }

@@ -244,7 +244,7 @@ static struct vs_tcache *cache_of_context(struct vs_thread *t,
 	if (tc && tc->handle == current &&
 	    !atomic_load_explicit(&tc->ctx->is_dead, memory_order_relaxed))
 		return tc;
-	ctx = vs_ctx_get(current);
+	ctx = vs_ctx_of(t, current);
 	pool = ctx ? vs_pool_for(ctx->device) : NULL;
 	tc = pool ? cache_for(t, pool, ctx) : NULL;
 	if (tc)
@@ -345,8 +345,8 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 static CUresult free_slow(struct vs_thread *t, CUcontext current,
 			  struct vs_pool *pool, CUdeviceptr p)
 {
-	struct vs_tcache *tc = vs_tcache_find(t, current);
-	struct vs_ctx *ctx = tc ? tc->ctx : vs_ctx_get(current);
+	struct vs_ctx *ctx = vs_ctx_of(t, current), *owner;
+	struct vs_tcache *tc;
 	struct vs_slab *slab;
 	struct vs_span span;
 	CUresult r;
@@ -355,6 +355,9 @@ static CUresult free_slow(struct vs_thread *t, CUcontext current,
 		return VS_PASS;
 	if (atomic_load_explicit(&pool->is_wary, memory_order_relaxed)) {
 		if (!vs_pool_find(p, &span) || span.base != p)
+			return VS_PASS;
+		/* if it was dead before, what was found is another's */
+		if (atomic_load(&ctx->is_dead))
 			return VS_PASS;
 		if (pool->is_sync) /* which may be what tells */
 			vs_range_sync_free(pool);
@@ -370,7 +373,8 @@ static CUresult free_slow(struct vs_thread *t, CUcontext current,
 	slab = vs_slab_at(pool, p);
 	if (!slab)
 		return VS_PASS;
-	tc = atomic_load(&pool->n_short) ? NULL : cache_for(t, pool, slab->ctx);
+	owner = __atomic_load_n(&slab->ctx, __ATOMIC_ACQUIRE);
+	tc = atomic_load(&pool->n_short) ? NULL : cache_for(t, pool, owner);
 	if (tc && tc->ctx == ctx)
 		move_to_front(t, tc);
 	/* if it was dead before the slab was looked at, that is another's */

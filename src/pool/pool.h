@@ -201,7 +201,9 @@ void vs_pool_ctx_gone(struct vs_ctx *ctx);
  * but its work can no longer be named after.
  */
 void vs_pool_green_born(CUcontext green, CUcontext primary);
-void vs_pool_green_dying(CUcontext green, CUdevice device);
+void vs_pool_green_dying(CUdevice device);
+/* The driver has destroyed it: before, it is no context of its own. */
+void vs_pool_green_gone(CUcontext green);
 /* The context that owns what is allocated under `ctx`: this or its primary. */
 CUcontext vs_pool_ctx_owning(CUcontext ctx);
 

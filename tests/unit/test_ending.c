@@ -8,6 +8,7 @@
 
 #include "driver/real.h"
 #include "fake_test.h"
+#include "pool/capture.h"
 #include "pool/range.h"
 #include "pool/state.h"
 #include "pool/tcache.h"
@@ -299,6 +300,55 @@ static void test_green_one_of_an_ending_one(void **state)
 	assert_ptr_equal(vs_pool_ctx_owning(OTHER), OTHER);
 }
 
+/* Until the driver has destroyed it, it is no context of its own. */
+static void test_free_while_a_green_one_goes(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	p = take(10 * MiB);
+	vs_pool_green_born(OTHER, FAKE_CTX);
+	vs_pool_green_dying(0);
+	fake.current = OTHER;
+	give(p);
+	assert_int_equal(vs_pool_ctx_count(), 1);
+	vs_pool_green_gone(OTHER);
+	assert_ptr_equal(vs_pool_ctx_owning(OTHER), OTHER);
+}
+
+/* The driver has destroyed it, and given its handle to another. */
+static void test_handle_of_a_green_one(void **state)
+{
+	(void)state;
+	take(512);
+	vs_pool_green_born(OTHER, FAKE_CTX);
+	fake.current = OTHER;
+	take(512);
+	vs_pool_ctx_born(OTHER, 0);
+	assert_ptr_equal(vs_pool_ctx_owning(OTHER), OTHER);
+	give(take(512));
+	give(take(10 * MiB));
+	assert_int_equal(vs_pool_ctx_count(), 2);
+	end_ctx(FAKE_CTX, 0);
+	take(512);
+}
+
+/* A capture that begins while the end is under way goes with the context. */
+static void test_capture_beside_the_end(void **state)
+{
+	struct vs_ctx *gone;
+
+	(void)state;
+	take(512);
+	gone = vs_pool_ctx_dying(FAKE_CTX, 0);
+	vs_capture_before_begin(NULL);
+	vs_capture_after_begin((CUstream)1, false,
+			       CU_STREAM_CAPTURE_MODE_RELAXED, true);
+	assert_int_equal(vs_capture_count(), 1);
+	vs_pool_ctx_gone(gone);
+	assert_int_equal(vs_capture_count(), 0);
+}
+
 /* Another thread ends the context when the driver has told its device. */
 static CUresult CUDAAPI device_and_end(CUdevice *out)
 {
@@ -417,6 +467,9 @@ int main(void)
 		T(not_seen_before_its_end),
 		T(handle_of_an_ending_one),
 		T(green_one_of_an_ending_one),
+		T(free_while_a_green_one_goes),
+		T(handle_of_a_green_one),
+		T(capture_beside_the_end),
 		T(end_while_it_is_seen_first),
 		T(free_too_late),
 		T(free_too_late_large),
