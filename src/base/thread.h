@@ -42,7 +42,7 @@ struct vs_thread {
 	struct vs_thread *next; /* all ever made; constant once published */
 	/* calls of each intercepted function; owner writes, anyone reads */
 	_Atomic uint64_t calls[VS_API_COUNT];
-	void *cache;	     /* pool/tcache owns it */
+	void *cache; /* pool/tcache owns it */
 	/* what vs_ctx_of() of pool/ctx answered last, and when */
 	void *ctx_handle, *ctx;
 	uint64_t ctx_turn;

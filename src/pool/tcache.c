@@ -420,7 +420,7 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
 {
 	struct vs_batch one;
 	uint64_t word = 0;
-	unsigned i;
+	unsigned i = 0;
 
 	pthread_mutex_lock(&pool->lock);
 	/*

@@ -37,8 +37,8 @@ extern "C" {
  *  SIM_NO_VMM=1           attribute 0, VMM calls NOT_SUPPORTED
  *  SIM_PEER=0|1           may devices be peers (1)
  *  SIM_SET_ACCESS_PEER_FAILS=1  cuMemSetAccess refuses a foreign device
- *  SIM_FREE_AFTER_END=1   cuMemFree minds no current context that has ended (what
- *                         a driver does is not known)
+ *  SIM_FREE_AFTER_END=1   cuMemFree minds no current context that has ended
+ *                         (what a driver does is not known)
  *  SIM_HANDLE_REUSE=1     a created context has the handle of a dead one, of a
  *                         primary one too if nobody retains that (each has
  *                         one of its own)
