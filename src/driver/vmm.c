@@ -288,6 +288,13 @@ CUcontext vs_vmm_current(void)
 								 : NULL;
 }
 
+bool vs_vmm_is_current_alive(void)
+{
+	CUdevice device;
+
+	return vs_real.cuCtxGetDevice(&device) == CUDA_SUCCESS;
+}
+
 CUresult vs_vmm_push(CUcontext ctx, bool *is_pushed_out)
 {
 	bool is_pushed = vs_vmm_current() != ctx;

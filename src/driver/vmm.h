@@ -74,6 +74,8 @@ CUresult vs_vmm_unused(CUcontext ctx, uint64_t *bytes_out);
 CUcontext vs_vmm_primary(CUdevice device);
 /* The thread's current one; NULL: none, or the driver has an error to say. */
 CUcontext vs_vmm_current(void);
+/* To other threads a context that has ended stays current. False: none is. */
+bool vs_vmm_is_current_alive(void);
 /* The device of a context; CU_DEVICE_INVALID if the driver does not say. */
 CUdevice vs_vmm_device_of(CUcontext ctx);
 

@@ -187,10 +187,9 @@ static bool is_end_ignored(CUcontext ctx)
 {
 	static _Atomic enum end_answer answer = END_UNKNOWN;
 	CUstreamCaptureMode saved;
-	CUdevice device;
 
-	if (vs_real.cuCtxGetDevice(&device) == CUDA_SUCCESS)
-		return false; /* it lives */
+	if (vs_vmm_is_current_alive())
+		return false;
 	if (atomic_load(&answer) == END_UNKNOWN) {
 		vs_vmm_relax(&saved);
 		atomic_store(&answer, try_free(ctx));

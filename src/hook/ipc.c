@@ -77,21 +77,12 @@ VS_EXPORT CUresult CUDAAPI cuIpcOpenMemHandle_v2(CUdeviceptr *out,
 					   out, handle, flags));
 }
 
-/* To other threads a context that has ended stays current. */
-static bool is_current_alive(void)
-{
-	CUdevice device;
-
-	return vs_vmm_current() &&
-	       vs_real.cuCtxGetDevice(&device) == CUDA_SUCCESS;
-}
-
 VS_EXPORT CUresult CUDAAPI cuIpcCloseMemHandle(CUdeviceptr p)
 {
 	CUresult result = VS_PASS;
 
 	if (vs_enter(VS_API_cuIpcCloseMemHandle) &&
-	    atomic_load(&vs_ipc_n_imports) > 0 && is_current_alive())
+	    atomic_load(&vs_ipc_n_imports) > 0 && vs_vmm_is_current_alive())
 		result = vs_ipc_close(p);
 	return result != VS_PASS ? result
 				 : vs_seen(vs_real.cuIpcCloseMemHandle(p));

@@ -148,6 +148,7 @@ enum { N_LATE = 40 };
 struct late {
 	CUcontext ctx;
 	CUdeviceptr foreign[N_LATE];
+	pthread_t thread;
 	sem_t has_all, has_ended;
 };
 
@@ -184,49 +185,51 @@ static void *foreign_main(void *argument)
 	return NULL;
 }
 
-static void foreign_frees(void)
+/* A context that is to end, and then one that stays and is current. */
+static void make_both(struct late *l)
 {
-	pthread_t thread;
-	struct late l;
 	CUcontext own;
 
 	TRY(cuInit(0));
-	TRY(cuCtxCreate_v2(&l.ctx, 0, 0));
+	TRY(cuCtxCreate_v2(&l->ctx, 0, 0));
 	TRY(cuCtxCreate_v2(&own, 0, 0));
+}
+
+/* The thread frees from when has_ended is posted. */
+static void end_beside(struct late *l, void *(*run)(void *))
+{
+	sem_init(&l->has_all, 0, 0);
+	sem_init(&l->has_ended, 0, 0);
+	CHECK(!pthread_create(&l->thread, NULL, run, l));
+	sem_wait(&l->has_all);
+	TRY(cuCtxDestroy(l->ctx));
+}
+
+static void foreign_frees(void)
+{
+	struct late l;
+
+	make_both(&l);
 	for (int i = 0; i < N_LATE; i++)
 		TRY(cuMemAlloc(&l.foreign[i], late_size(i)));
-	sem_init(&l.has_all, 0, 0);
-	sem_init(&l.has_ended, 0, 0);
-	CHECK(!pthread_create(&thread, NULL, foreign_main, &l));
-	sem_wait(&l.has_all);
-	TRY(cuCtxDestroy(l.ctx));
+	end_beside(&l, foreign_main);
 	sem_post(&l.has_ended);
-	pthread_join(thread, NULL);
-	TRY(cuCtxSetCurrent(own));
+	pthread_join(l.thread, NULL);
 }
 
 static void late_frees(void)
 {
 	CUdeviceptr p[N_LATE];
-	pthread_t thread;
 	struct late l;
-	CUcontext own;
 
-	TRY(cuInit(0));
-	TRY(cuCtxCreate_v2(&own, 0, 0));
-	TRY(cuCtxCreate_v2(&l.ctx, 0, 0));
-	sem_init(&l.has_all, 0, 0);
-	sem_init(&l.has_ended, 0, 0);
-	CHECK(!pthread_create(&thread, NULL, late_main, &l));
-	sem_wait(&l.has_all);
-	TRY(cuCtxDestroy(l.ctx));
-	TRY(cuCtxSetCurrent(own));
+	make_both(&l);
+	end_beside(&l, late_main);
 	for (int i = 0; i < N_LATE; i++) {
 		TRY(cuMemAlloc(&p[i], late_size(i)));
 		TRY(cuMemsetD8(p[i], (unsigned char)i, late_size(i)));
 	}
 	sem_post(&l.has_ended);
-	pthread_join(thread, NULL);
+	pthread_join(l.thread, NULL);
 	for (int i = 0; i < N_LATE; i++) {
 		unsigned char byte = 0;
 
