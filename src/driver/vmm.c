@@ -288,11 +288,32 @@ CUcontext vs_vmm_current(void)
 								 : NULL;
 }
 
+/*
+ * The driver lets a context that has ended be made current, and cuCtxGetDevice
+ * then reads its struct, which may be gone (an H200: it answers, or crashes).
+ * So something that looks is asked first. Its other errors are those of work.
+ */
+static CUresult current_end(void)
+{
+	unsigned int version;
+	CUresult r = vs_real.cuCtxGetApiVersion(NULL, &version);
+
+	return r == CUDA_ERROR_INVALID_CONTEXT ||
+			       r == CUDA_ERROR_CONTEXT_IS_DESTROYED
+		       ? r
+		       : CUDA_SUCCESS;
+}
+
 bool vs_vmm_is_current_alive(void)
 {
-	CUdevice device;
+	return current_end() == CUDA_SUCCESS;
+}
 
-	return vs_real.cuCtxGetDevice(&device) == CUDA_SUCCESS;
+CUresult vs_vmm_current_device(CUdevice *device_out)
+{
+	CUresult r = current_end();
+
+	return r == CUDA_SUCCESS ? vs_real.cuCtxGetDevice(device_out) : r;
 }
 
 CUresult vs_vmm_push(CUcontext ctx, bool *is_pushed_out)
@@ -323,7 +344,7 @@ CUdevice vs_vmm_device_of(CUcontext ctx)
 
 	if (vs_vmm_push(ctx, &is_pushed) != CUDA_SUCCESS)
 		return CU_DEVICE_INVALID;
-	r = vs_real.cuCtxGetDevice(&device);
+	r = vs_vmm_current_device(&device);
 	vs_vmm_pop(is_pushed);
 	return r == CUDA_SUCCESS ? device : CU_DEVICE_INVALID;
 }

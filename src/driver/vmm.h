@@ -76,7 +76,12 @@ CUcontext vs_vmm_primary(CUdevice device);
 CUcontext vs_vmm_current(void);
 /* To other threads a context that has ended stays current. False: none is. */
 bool vs_vmm_is_current_alive(void);
-/* The device of a context; CU_DEVICE_INVALID if the driver does not say. */
+/* Its device; CUDA_ERROR_INVALID_CONTEXT: none is, or _IS_DESTROYED. */
+CUresult vs_vmm_current_device(CUdevice *device_out);
+/*
+ * The device of a context; CU_DEVICE_INVALID if it has ended, or the driver
+ * does not say.
+ */
 CUdevice vs_vmm_device_of(CUcontext ctx);
 
 /* A stream that somebody made: not one of the names of the default ones. */

@@ -30,8 +30,7 @@ static uint64_t current_device(void)
 {
 	CUdevice device;
 
-	return vs_real.cuCtxGetDevice(&device) == CUDA_SUCCESS ? bit(device)
-							       : 0;
+	return vs_vmm_current_device(&device) == CUDA_SUCCESS ? bit(device) : 0;
 }
 
 /* NULL: of the current context. */

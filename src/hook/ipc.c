@@ -17,7 +17,7 @@ VS_EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle,
 	int cancel;
 
 	if (vs_enter(VS_API_cuIpcGetMemHandle) && handle &&
-	    vs_pool_find(p, &span) && vs_vmm_current()) {
+	    vs_pool_find(p, &span) && vs_vmm_is_current_alive()) {
 		cancel = vs_cancel_hold();
 		result = vs_ipc_export(&span, handle);
 		vs_cancel_let(cancel);
@@ -33,20 +33,18 @@ static CUresult open_shared(CUdeviceptr *out, const CUipcMemHandle *handle,
 {
 	struct vs_ipc_handle h;
 	CUresult result;
-	CUcontext ctx;
 	int cancel;
 
 	if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||
 	    !vs_ipc_unseal(handle, &h))
 		return VS_PASS;
-	ctx = vs_vmm_current();
-	if (!ctx)
+	if (!vs_vmm_is_current_alive())
 		return VS_PASS;
 	/* as the driver says to whom the memory belongs */
 	if (vs_ipc_is_own_key(h.key))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	cancel = vs_cancel_hold();
-	result = vs_ipc_import(&h, vs_pool_ctx_owning(ctx), out);
+	result = vs_ipc_import(&h, vs_pool_ctx_owning(vs_vmm_current()), out);
 	vs_cancel_let(cancel);
 	return result;
 }

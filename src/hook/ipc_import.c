@@ -397,7 +397,7 @@ CUresult vs_ipc_import(const struct vs_ipc_handle *h, CUcontext ctx,
 	CUresult r;
 
 	sweep();
-	r = vs_real.cuCtxGetDevice(&device);
+	r = vs_vmm_current_device(&device);
 	if (r != CUDA_SUCCESS)
 		return r;
 	pthread_mutex_lock(&opening);

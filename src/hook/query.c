@@ -117,7 +117,7 @@ static bool is_closed(const struct vs_span *span)
 {
 	CUdevice device;
 
-	return vs_real.cuCtxGetDevice(&device) == CUDA_SUCCESS &&
+	return vs_vmm_current_device(&device) == CUDA_SUCCESS &&
 	       device != span->device && vs_pool_is_inside(span->base) &&
 	       !vs_peer_is_enabled(vs_vmm_current(), span->ctx);
 }
@@ -318,7 +318,7 @@ VS_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base_out,
 	/* the driver knows what the current context can reach */
 	if (owner == OURS && is_closed(&span))
 		owner = FREE;
-	if (owner != OURS || !vs_vmm_current())
+	if (owner != OURS || !vs_vmm_is_current_alive())
 		return vs_seen(vs_real.cuMemGetAddressRange_v2(
 			base_out, size_out,
 			owner == FREE ? vs_unknown_address() : p));

@@ -130,7 +130,7 @@ static struct vs_pool *current_pool(void)
 {
 	CUdevice device;
 
-	return vs_real.cuCtxGetDevice(&device) == CUDA_SUCCESS
+	return vs_vmm_current_device(&device) == CUDA_SUCCESS
 		       ? vs_pool_of(device)
 		       : NULL;
 }

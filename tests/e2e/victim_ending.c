@@ -9,7 +9,8 @@
  *              its data
  *   late       a thread frees what it had when its context has ended, and
  *              another has memory of the same sizes by then
- *   foreign    the same thread frees what another context had all the time
+ *   foreign    the same thread asks about what another context had all the
+ *              time, and frees it
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -172,6 +173,26 @@ static void *late_main(void *argument)
 	return NULL;
 }
 
+/* What it may ask about such memory, and what it may have. */
+static void ask_about(CUdeviceptr p)
+{
+	unsigned type = 0;
+	CUipcMemHandle handle;
+	size_t free, total;
+	CUdeviceptr q;
+	char byte;
+
+	printf("range %d, handle %d, ", cuMemGetAddressRange(&q, &total, p),
+	       cuIpcGetMemHandle(&handle, p));
+	printf("copy %d, set %d, ", cuMemcpyDtoH(&byte, p, 1),
+	       cuMemsetD8(p, 1, 1));
+	printf("attribute %d, ",
+	       cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+				     p));
+	printf("allocation %d, info %d\n", cuMemAlloc(&q, MiB),
+	       cuMemGetInfo(&free, &total));
+}
+
 /* Memory of a context that lives, by a thread whose own has ended. */
 static void *foreign_main(void *argument)
 {
@@ -180,6 +201,8 @@ static void *foreign_main(void *argument)
 	TRY(cuCtxSetCurrent(l->ctx));
 	sem_post(&l->has_all);
 	sem_wait(&l->has_ended);
+	ask_about(l->foreign[0]);
+	ask_about(l->foreign[1]);
 	for (int i = 0; i < N_LATE; i++)
 		printf("a foreign free: %d\n", (int)cuMemFree(l->foreign[i]));
 	return NULL;

@@ -11,6 +11,7 @@
 #include "sim_device.h"
 #include "sim_event.h"
 #include "sim_handle.h"
+#include "sim_judge.h"
 #include "sim_memory.h"
 #include "sim_module.h"
 #include "sim_pool.h"
@@ -259,6 +260,28 @@ CUresult sim_context_current(struct sim_context **ctx_out)
 	return ctx->sticky;
 }
 
+/* Dead ones too, whose handles are not live any more. */
+static struct sim_context *any_of(uint64_t handle)
+{
+	struct sim_context *ctx = contexts;
+
+	while (ctx && ctx->handle != handle)
+		ctx = ctx->next;
+	return ctx;
+}
+
+struct sim_context *sim_context_bound(void)
+{
+	struct sim_context *ctx = NULL;
+
+	if (sim_thread.depth)
+		ctx = any_of(sim_thread.stack[sim_thread.depth - 1]);
+	if (ctx && !ctx->alive && !ctx->primary)
+		sim_violation(SIM_V_STALE, "%s reads a destroyed context %#llx",
+			      sim_thread.call, (unsigned long long)ctx->handle);
+	return ctx;
+}
+
 CUresult sim_context_get(CUcontext handle, struct sim_context **ctx_out)
 {
 	struct sim_context *ctx = sim_handle_get(SIM_CONTEXT, SIM_OF(handle));
@@ -484,12 +507,11 @@ CUresult sim_cuCtxDetach(CUcontext ctx)
 	return sim_cuCtxDestroy_v2(ctx);
 }
 
+/* Of one that was destroyed, too (an H200): calls under it say so. */
 CUresult sim_cuCtxPushCurrent_v2(CUcontext ctx)
 {
-	struct sim_context *c;
-	CUresult result = sim_context_get(ctx, &c);
-
-	return result == CUDA_SUCCESS ? push(c->handle) : result;
+	return any_of(SIM_OF(ctx)) ? push(SIM_OF(ctx))
+				   : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult sim_cuCtxPushCurrent(CUcontext ctx)
@@ -514,20 +536,11 @@ CUresult sim_cuCtxPopCurrent(CUcontext *pctx)
 
 CUresult sim_cuCtxSetCurrent(CUcontext ctx)
 {
-	struct sim_context *c;
-	CUresult result;
-
-	if (!ctx) {
-		if (sim_thread.depth)
-			sim_thread.depth--;
-		return CUDA_SUCCESS;
-	}
-	result = sim_context_get(ctx, &c);
-	if (result != CUDA_SUCCESS)
-		return result;
+	if (ctx && !any_of(SIM_OF(ctx)))
+		return CUDA_ERROR_INVALID_CONTEXT;
 	if (sim_thread.depth)
 		sim_thread.depth--;
-	return push(c->handle);
+	return ctx ? push(SIM_OF(ctx)) : CUDA_SUCCESS;
 }
 
 CUresult sim_cuCtxGetCurrent(CUcontext *pctx)

@@ -35,6 +35,12 @@ struct sim_context {
 
 /* The calling thread's context: alive and not broken. */
 CUresult sim_context_current(struct sim_context **ctx_out);
+/*
+ * The same, alive, broken or not: NULL if there is none. An H200's driver asks
+ * nothing more where it only reads the struct; that of a context that was made,
+ * or is green, may be gone by then (there the process crashed): reported.
+ */
+struct sim_context *sim_context_bound(void);
 /* By handle; destroyed ones are CONTEXT_IS_DESTROYED. */
 CUresult sim_context_get(CUcontext handle, struct sim_context **ctx_out);
 /* By handle, or the current one for NULL. */

@@ -12,9 +12,13 @@
 
 CUresult sim_cuCtxGetDevice(CUdevice *device)
 {
+	const struct sim_context *c = sim_context_bound();
+
+	if (!c)
+		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!device)
 		return CUDA_ERROR_INVALID_VALUE;
-	*device = sim_thread.current->device;
+	*device = c->device;
 	return CUDA_SUCCESS;
 }
 
@@ -46,9 +50,13 @@ CUresult sim_cuCtxGetId(CUcontext ctx, unsigned long long *ctxId)
 
 CUresult sim_cuCtxGetFlags(unsigned int *flags)
 {
+	const struct sim_context *c = sim_context_bound();
+
+	if (!c)
+		return CUDA_ERROR_INVALID_CONTEXT;
 	if (!flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	*flags = sim_thread.current->flags;
+	*flags = c->flags;
 	return CUDA_SUCCESS;
 }
 
@@ -58,11 +66,16 @@ CUresult sim_cuCtxSetFlags(unsigned int flags)
 	return CUDA_SUCCESS;
 }
 
+/* Of a handle only whether it is live; of the current one, more (an H200). */
 CUresult sim_cuCtxGetApiVersion(CUcontext ctx, unsigned int *version)
 {
-	struct sim_context *c;
-	CUresult result = sim_context_get_or_current(ctx, &c);
+	struct sim_context *c = sim_handle_peek(SIM_CONTEXT, SIM_OF(ctx));
+	CUresult result = CUDA_SUCCESS;
 
+	if (!ctx)
+		result = sim_context_current(&c);
+	else if (!c || !c->alive)
+		result = CUDA_ERROR_INVALID_CONTEXT;
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!version)

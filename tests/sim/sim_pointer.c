@@ -114,7 +114,8 @@ static bool reachable(const struct pointer *p)
 {
 	struct sim_context *ctx = sim_thread.current;
 
-	return sim_memory_accessible(p->addr, 1, ctx, ctx->device, false);
+	return ctx &&
+	       sim_memory_accessible(p->addr, 1, ctx, ctx->device, false);
 }
 
 /*
@@ -226,13 +227,18 @@ static CUresult answer(const struct pointer *p, CUpointer_attribute attribute,
 	}
 }
 
+/* Under a context that was destroyed, too (an H200). */
 CUresult sim_cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 				   CUdeviceptr ptr)
 {
+	CUresult result = sim_context_current(&sim_thread.current);
 	struct answer a = {.size = 0};
 	struct pointer p;
-	CUresult result;
 
+	if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
+		sim_thread.current = NULL;
+	else if (result != CUDA_SUCCESS)
+		return result;
 	if (!data || !look_up(ptr, &p))
 		return CUDA_ERROR_INVALID_VALUE;
 	result = answer(&p, attribute, &a);

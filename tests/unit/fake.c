@@ -356,6 +356,13 @@ static CUresult fake_get_device(CUdevice *out)
 	return CUDA_SUCCESS;
 }
 
+static CUresult fake_api_version(CUcontext ctx, unsigned int *out)
+{
+	(void)ctx;
+	*out = 3020;
+	return CUDA_SUCCESS;
+}
+
 static CUresult fake_push(CUcontext ctx)
 {
 	(void)ctx;
@@ -501,6 +508,7 @@ void fake_install(uint64_t memory)
 	real.cuDeviceGetCount = fake_count;
 	real.cuCtxGetCurrent = fake_get_current;
 	real.cuCtxGetDevice = fake_get_device;
+	real.cuCtxGetApiVersion = fake_api_version;
 	real.cuCtxPushCurrent_v2 = fake_push;
 	real.cuCtxPopCurrent_v2 = fake_pop;
 	real.cuEventCreate = fake_event_create;

@@ -95,8 +95,50 @@ static void destroy_takes_everything_along(void **state)
 	expect_violation(SIM_V_STALE);
 	GIVES(cuEventQuery(e), CUDA_ERROR_INVALID_HANDLE);
 	expect_violation(SIM_V_STALE);
-	GIVES(cuCtxSetCurrent(ctx), CUDA_ERROR_INVALID_CONTEXT);
+}
+
+/* It can be made current, and then only what reads its struct answers. */
+static void a_destroyed_one_is_known_by_its_handle(void **state)
+{
+	CUcontext ctx, popped;
+	unsigned int version;
+	CUdeviceptr p;
+	int device;
+
+	(void)state;
+	boot("");
+	OK(cuCtxCreate(&ctx, NULL, 0, 0));
+	OK(cuCtxGetApiVersion(ctx, &version));
+	OK(cuCtxDestroy(ctx));
+	GIVES(cuCtxGetApiVersion(ctx, &version), CUDA_ERROR_INVALID_CONTEXT);
+	OK(cuCtxPushCurrent(ctx));
+	GIVES(cuMemAlloc(&p, 4), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	GIVES(cuCtxGetApiVersion(NULL, &version),
+	      CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	OK(cuCtxGetDevice(&device));
 	expect_violation(SIM_V_STALE);
+	OK(cuCtxPopCurrent(&popped));
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuCtxSetCurrent(NULL));
+	GIVES(cuCtxSetCurrent((CUcontext)&ctx), CUDA_ERROR_INVALID_CONTEXT);
+}
+
+/* The struct of a primary one stays, and so does its handle. */
+static void a_primary_one_that_was_reset_tells_its_device(void **state)
+{
+	CUcontext primary;
+	unsigned int version;
+	int device;
+
+	(void)state;
+	primary = boot("");
+	OK(cuDevicePrimaryCtxReset(0));
+	OK(cuCtxGetDevice(&device));
+	assert_int_equal(device, 0);
+	GIVES(cuCtxGetApiVersion(primary, &version),
+	      CUDA_ERROR_INVALID_CONTEXT);
+	assert_ptr_equal(use_device(0), primary);
+	OK(cuCtxGetApiVersion(primary, &version));
 }
 
 static void a_handle_may_come_back(void **state)
@@ -108,7 +150,6 @@ static void a_handle_may_come_back(void **state)
 	OK(cuCtxCreate(&ctx, NULL, 0, 0));
 	assert_ptr_not_equal(ctx, primary);
 	OK(cuCtxDestroy(ctx));
-	GIVES(cuCtxSetCurrent(ctx), CUDA_ERROR_CONTEXT_IS_DESTROYED);
 	OK(cuCtxCreate(&again, NULL, 0, 0));
 	assert_ptr_equal(again, ctx);
 	OK(cuDevicePrimaryCtxReset(0));
@@ -308,6 +349,8 @@ int main(void)
 		CONTEXT_TEST(a_reset_context_has_a_new_id),
 		CONTEXT_TEST(the_last_release_ends_a_primary_context),
 		CONTEXT_TEST(destroy_takes_everything_along),
+		CONTEXT_TEST(a_destroyed_one_is_known_by_its_handle),
+		CONTEXT_TEST(a_primary_one_that_was_reset_tells_its_device),
 		CONTEXT_TEST(a_handle_may_come_back),
 		CONTEXT_TEST(the_stack_is_per_thread),
 		CONTEXT_TEST(a_broken_context_stays_broken),
