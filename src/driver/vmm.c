@@ -291,27 +291,24 @@ CUcontext vs_vmm_current(void)
 /*
  * The driver lets a context that has ended be made current, and cuCtxGetDevice
  * then reads its struct, which may be gone (an H200: it answers, or crashes).
- * So something that looks is asked first. Its other errors are those of work.
+ * So something that looks is asked first. One whose work has failed is alive.
  */
-static CUresult current_end(void)
+static CUresult look_at_current(void)
 {
 	unsigned int version;
 	CUresult r = vs_real.cuCtxGetApiVersion(NULL, &version);
 
-	return r == CUDA_ERROR_INVALID_CONTEXT ||
-			       r == CUDA_ERROR_CONTEXT_IS_DESTROYED
-		       ? r
-		       : CUDA_SUCCESS;
+	return vs_real_is_for_good(r) ? CUDA_SUCCESS : r;
 }
 
 bool vs_vmm_is_current_alive(void)
 {
-	return current_end() == CUDA_SUCCESS;
+	return look_at_current() == CUDA_SUCCESS;
 }
 
 CUresult vs_vmm_current_device(CUdevice *device_out)
 {
-	CUresult r = current_end();
+	CUresult r = look_at_current();
 
 	return r == CUDA_SUCCESS ? vs_real.cuCtxGetDevice(device_out) : r;
 }

@@ -74,9 +74,12 @@ CUresult vs_vmm_unused(CUcontext ctx, uint64_t *bytes_out);
 CUcontext vs_vmm_primary(CUdevice device);
 /* The thread's current one; NULL: none, or the driver has an error to say. */
 CUcontext vs_vmm_current(void);
-/* To other threads a context that has ended stays current. False: none is. */
+/*
+ * To other threads a context that has ended stays current. False, too: none is,
+ * or the driver has an error to say.
+ */
 bool vs_vmm_is_current_alive(void);
-/* Its device; CUDA_ERROR_INVALID_CONTEXT: none is, or _IS_DESTROYED. */
+/* Its device, or the driver's error: CUDA_ERROR_CONTEXT_IS_DESTROYED. */
 CUresult vs_vmm_current_device(CUdevice *device_out);
 /*
  * The device of a context; CU_DEVICE_INVALID if it has ended, or the driver

@@ -73,6 +73,19 @@ static void describe(size_t size, CUcontext ctx)
 	victim_free(p);
 }
 
+/* From a host function the driver answers nothing. */
+static void CUDA_CB ask_from_host_function(void *argument)
+{
+	CUdeviceptr p = *(CUdeviceptr *)argument, base;
+	CUipcMemHandle handle;
+	size_t range;
+
+	/* nor the names of errors */
+	printf("host function: range %d, handle %d\n",
+	       (int)cuMemGetAddressRange(&base, &range, p),
+	       (int)cuIpcGetMemHandle(&handle, p));
+}
+
 int main(void)
 {
 	CUcontext ctx = victim_start(0);
@@ -89,5 +102,9 @@ int main(void)
 	TRY(cuMemGetInfo(&after, &total));
 	printf("info: %d %d\n", before - live >= 64 * MiB,
 	       after + 2 * MiB >= before);
+	p = victim_alloc(3 * MiB);
+	TRY(cuLaunchHostFunc(NULL, ask_from_host_function, &p));
+	TRY(cuCtxSynchronize());
+	victim_free(p);
 	return 0;
 }
