@@ -110,15 +110,13 @@ static bool decompressible(const struct vs_span *s, uint64_t *out)
 #endif
 
 /*
- * The pool is open to the current device by more than the program knows: by
- * copies between devices, or by peer access that it has switched off again.
+ * The pool is open to the current device, this one, by more than the program
+ * knows: by copies between devices, or by peer access that it has switched off
+ * again.
  */
-static bool is_closed(const struct vs_span *span)
+static bool is_closed(const struct vs_span *span, CUdevice device)
 {
-	CUdevice device;
-
-	return vs_vmm_current_device(&device) == CUDA_SUCCESS &&
-	       device != span->device && vs_pool_is_inside(span->base) &&
+	return device != span->device && vs_pool_is_inside(span->base) &&
 	       !vs_peer_is_enabled(vs_vmm_current(), span->ctx);
 }
 
@@ -194,8 +192,11 @@ static bool answer(void *data, CUpointer_attribute attribute, CUdeviceptr p,
 /* The address on the current device of what that cannot reach. */
 static bool is_hidden(CUpointer_attribute attribute, const struct vs_span *span)
 {
+	CUdevice device;
+
 	return attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER &&
-	       is_closed(span);
+	       vs_vmm_current_device(&device) == CUDA_SUCCESS &&
+	       is_closed(span, device);
 }
 
 /* Whose an address is. */
@@ -311,14 +312,18 @@ VS_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base_out,
 						   CUdeviceptr p)
 {
 	enum owner owner = FOREIGN;
+	bool is_alive = false;
 	struct vs_span span;
+	CUdevice device;
 
 	if (vs_enter(VS_API_cuMemGetAddressRange_v2))
 		owner = owner_of(p, &span);
+	if (owner == OURS)
+		is_alive = vs_vmm_current_device(&device) == CUDA_SUCCESS;
 	/* the driver knows what the current context can reach */
-	if (owner == OURS && is_closed(&span))
+	if (is_alive && is_closed(&span, device))
 		owner = FREE;
-	if (owner != OURS || !vs_vmm_is_current_alive())
+	if (owner != OURS || !is_alive)
 		return vs_seen(vs_real.cuMemGetAddressRange_v2(
 			base_out, size_out,
 			owner == FREE ? vs_unknown_address() : p));
