@@ -32,19 +32,21 @@ static CUresult open_shared(CUdeviceptr *out, const CUipcMemHandle *handle,
 			    unsigned int flags)
 {
 	struct vs_ipc_handle h;
+	CUdevice device;
 	CUresult result;
 	int cancel;
 
 	if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||
 	    !vs_ipc_unseal(handle, &h))
 		return VS_PASS;
-	if (!vs_vmm_is_current_alive())
+	if (vs_vmm_current_device(&device) != CUDA_SUCCESS)
 		return VS_PASS;
 	/* as the driver says to whom the memory belongs */
 	if (vs_ipc_is_own_key(h.key))
 		return CUDA_ERROR_INVALID_CONTEXT;
 	cancel = vs_cancel_hold();
-	result = vs_ipc_import(&h, vs_pool_ctx_owning(vs_vmm_current()), out);
+	result = vs_ipc_import(&h, vs_pool_ctx_owning(vs_vmm_current()), device,
+			       out);
 	vs_cancel_let(cancel);
 	return result;
 }

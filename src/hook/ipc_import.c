@@ -390,16 +390,12 @@ static CUresult open_counted(const struct key *key, CUdevice device,
 }
 
 CUresult vs_ipc_import(const struct vs_ipc_handle *h, CUcontext ctx,
-		       CUdeviceptr *out)
+		       CUdevice device, CUdeviceptr *out)
 {
 	struct key key = {.handle = *h, .ctx = ctx};
-	CUdevice device;
 	CUresult r;
 
 	sweep();
-	r = vs_vmm_current_device(&device);
-	if (r != CUDA_SUCCESS)
-		return r;
 	pthread_mutex_lock(&opening);
 	r = open_counted(&key, device, out);
 	pthread_mutex_unlock(&opening);

@@ -16,8 +16,8 @@
 /*
  * Opens for the context `ctx`: the current one, or where that is green the
  * primary one, since the green one may be destroyed before the memory is
- * closed. Never VS_PASS. Waits for the exporter some seconds at most. Errors,
- * as the driver's:
+ * closed; on the current `device`. Never VS_PASS. Waits for the
+ * exporter some seconds at most. Errors, as the driver's:
  *   INVALID_VALUE   the exporter is gone, or out of reach, or refuses; the
  *                   allocation was freed
  *   ALREADY_MAPPED  open in another context of the device
@@ -25,7 +25,7 @@
  *   MAP_FAILED, OUT_OF_MEMORY  what importing and mapping ended in
  */
 CUresult vs_ipc_import(const struct vs_ipc_handle *h, CUcontext ctx,
-		       CUdeviceptr *out);
+		       CUdevice device, CUdeviceptr *out);
 
 /*
  * Counts down; at 0 waits for the context's work and unmaps. VS_PASS when `p`
