@@ -313,13 +313,28 @@ CUresult vs_vmm_current_device(CUdevice *device_out)
 	return r == CUDA_SUCCESS ? vs_real.cuCtxGetDevice(device_out) : r;
 }
 
+/*
+ * The driver takes a handle whose context has ended, too, and crashes when the
+ * next one is made current, if no other thread had it so (an H200). By the
+ * handle, this function reads nothing of the context.
+ */
+static bool has_ended(CUcontext ctx)
+{
+	unsigned int version;
+	CUresult r = vs_real.cuCtxGetApiVersion(ctx, &version);
+
+	return r == CUDA_ERROR_INVALID_CONTEXT ||
+	       r == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
 CUresult vs_vmm_push(CUcontext ctx, bool *is_pushed_out)
 {
 	bool is_pushed = vs_vmm_current() != ctx;
 	CUresult r = CUDA_SUCCESS;
 
 	if (is_pushed)
-		r = vs_real.cuCtxPushCurrent_v2(ctx);
+		r = has_ended(ctx) ? CUDA_ERROR_CONTEXT_IS_DESTROYED
+				   : vs_real.cuCtxPushCurrent_v2(ctx);
 	if (r == CUDA_SUCCESS)
 		*is_pushed_out = is_pushed;
 	return r;

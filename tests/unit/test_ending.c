@@ -454,6 +454,55 @@ static void test_free_overtaken_by_the_end(void **state)
 	give(small);
 }
 
+/* By the handle; one whose kernel faulted is alive. */
+static CUresult CUDAAPI version_of_handle(CUcontext ctx, unsigned int *out)
+{
+	*out = 0;
+	return ctx == FAKE_CTX ? answer : CUDA_SUCCESS;
+}
+
+static int n_pushed;
+
+static CUresult CUDAAPI count_push(CUcontext ctx)
+{
+	(void)ctx;
+	n_pushed++;
+	return CUDA_SUCCESS;
+}
+
+/* What a driver crashes of, later, is not made current. */
+static void test_no_push_after_the_end(void **state)
+{
+	static const struct {
+		CUcontext current;
+		CUresult version, result;
+		bool is_pushed;
+	} cases[] = {
+		{OTHER, CUDA_SUCCESS, CUDA_SUCCESS, true},
+		{OTHER, CUDA_ERROR_ILLEGAL_ADDRESS, CUDA_SUCCESS, true},
+		{OTHER, CUDA_ERROR_INVALID_CONTEXT,
+		 CUDA_ERROR_CONTEXT_IS_DESTROYED, false},
+		{OTHER, CUDA_ERROR_CONTEXT_IS_DESTROYED,
+		 CUDA_ERROR_CONTEXT_IS_DESTROYED, false},
+		{FAKE_CTX, CUDA_ERROR_INVALID_CONTEXT, CUDA_SUCCESS, false},
+	};
+
+	(void)state;
+	vs_real.cuCtxGetApiVersion = version_of_handle;
+	vs_real.cuCtxPushCurrent_v2 = count_push;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		bool is_pushed = false;
+
+		n_pushed = 0;
+		fake.current = cases[i].current;
+		answer = cases[i].version;
+		assert_int_equal(vs_vmm_push(FAKE_CTX, &is_pushed),
+				 cases[i].result);
+		assert_int_equal(is_pushed, cases[i].is_pushed);
+		assert_int_equal(n_pushed, cases[i].is_pushed);
+	}
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -476,6 +525,7 @@ int main(void)
 		T(free_too_late),
 		T(free_too_late_large),
 		T(free_overtaken_by_the_end),
+		T(no_push_after_the_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -49,11 +49,10 @@ static CUresult pop(CUcontext *out)
 	return CUDA_SUCCESS;
 }
 
-static CUresult version_of_current(CUcontext ctx, unsigned int *out)
+static CUresult version_of(CUcontext ctx, unsigned int *out)
 {
-	(void)ctx;
 	*out = 3020;
-	return current == ENDING && atomic_load(&has_ended)
+	return (ctx ? ctx : current) == ENDING && atomic_load(&has_ended)
 		       ? CUDA_ERROR_CONTEXT_IS_DESTROYED
 		       : CUDA_SUCCESS;
 }
@@ -64,7 +63,7 @@ static void fresh(void)
 	vs_real.cuCtxGetCurrent = get_current;
 	vs_real.cuCtxPushCurrent_v2 = push;
 	vs_real.cuCtxPopCurrent_v2 = pop;
-	vs_real.cuCtxGetApiVersion = version_of_current;
+	vs_real.cuCtxGetApiVersion = version_of;
 	atomic_store(&has_ended, false);
 	vs_pool_ctx_born(ENDING, 0);
 	vs_pool_ctx_born(OTHER, 0);
