@@ -42,8 +42,9 @@ static CUresult run(CUcontext ctx, const struct task *task)
 	    !vs_real.cuStreamSynchronize || !vs_real.cuMemsetD8Async ||
 	    !vs_real.cuMemcpyDtoHAsync_v2)
 		return CUDA_ERROR_NOT_SUPPORTED;
-	if (vs_vmm_push(ctx, &is_pushed) != CUDA_SUCCESS)
-		return CUDA_ERROR_INVALID_CONTEXT;
+	r = vs_vmm_push(ctx, &is_pushed);
+	if (r != CUDA_SUCCESS)
+		return r;
 	vs_vmm_relax(&saved);
 	r = vs_real.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
 	if (r == CUDA_SUCCESS) {

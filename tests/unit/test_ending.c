@@ -9,6 +9,7 @@
 #include "driver/real.h"
 #include "fake_test.h"
 #include "pool/capture.h"
+#include "pool/fill.h"
 #include "pool/range.h"
 #include "pool/state.h"
 #include "pool/tcache.h"
@@ -503,6 +504,53 @@ static void test_no_push_after_the_end(void **state)
 	}
 }
 
+static CUresult CUDAAPI no_stream(CUstream *out, unsigned int flags)
+{
+	(void)out;
+	(void)flags;
+	fail();
+	return CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult CUDAAPI no_stream_call(CUstream stream)
+{
+	(void)stream;
+	return CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult CUDAAPI no_set(CUdeviceptr p, unsigned char value, size_t size,
+			       CUstream stream)
+{
+	(void)p;
+	(void)value;
+	(void)size;
+	return no_stream_call(stream);
+}
+
+static CUresult CUDAAPI no_copy(void *to, CUdeviceptr p, size_t size,
+				CUstream stream)
+{
+	(void)to;
+	return no_set(p, 0, size, stream);
+}
+
+/* Of an end that the pool was not told of, too: JUNK warns of other errors. */
+static void test_no_fill_after_the_end(void **state)
+{
+	(void)state;
+	vs_pool_ctx_born(FAKE_CTX, 0);
+	vs_real.cuStreamCreate = no_stream;
+	vs_real.cuStreamDestroy_v2 = no_stream_call;
+	vs_real.cuStreamSynchronize = no_stream_call;
+	vs_real.cuMemsetD8Async = no_set;
+	vs_real.cuMemcpyDtoHAsync_v2 = no_copy;
+	vs_real.cuCtxGetApiVersion = version_of_handle;
+	answer = CUDA_ERROR_INVALID_CONTEXT;
+	fake.current = OTHER;
+	assert_int_equal(vs_fill_set(vs_ctx_peek(FAKE_CTX), 0, 0, 1),
+			 CUDA_ERROR_CONTEXT_IS_DESTROYED);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -526,6 +574,7 @@ int main(void)
 		T(free_too_late_large),
 		T(free_overtaken_by_the_end),
 		T(no_push_after_the_end),
+		T(no_fill_after_the_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
