@@ -289,39 +289,36 @@ CUcontext vs_vmm_current(void)
 }
 
 /*
- * The driver lets a context that has ended be made current, and cuCtxGetDevice
- * then reads its struct, which may be gone (an H200: it answers, or crashes).
- * So something that looks is asked first. One whose work has failed is alive.
+ * Whether `ctx`, or the current one if NULL, is alive: the driver lets one that
+ * has ended be made current, and then cuCtxGetDevice reads its struct, which
+ * may be gone (an H200: it answers, or crashes), and so may what makes the next
+ * one current. This function looks, and by the handle reads nothing of the
+ * context. One whose work has failed is alive.
  */
-static CUresult look_at_current(void)
+static CUresult look_at(CUcontext ctx)
 {
 	unsigned int version;
-	CUresult r = vs_real.cuCtxGetApiVersion(NULL, &version);
+	CUresult r = vs_real.cuCtxGetApiVersion(ctx, &version);
 
 	return vs_real_is_for_good(r) ? CUDA_SUCCESS : r;
 }
 
 bool vs_vmm_is_current_alive(void)
 {
-	return look_at_current() == CUDA_SUCCESS;
+	return look_at(NULL) == CUDA_SUCCESS;
 }
 
 CUresult vs_vmm_current_device(CUdevice *device_out)
 {
-	CUresult r = look_at_current();
+	CUresult r = look_at(NULL);
 
 	return r == CUDA_SUCCESS ? vs_real.cuCtxGetDevice(device_out) : r;
 }
 
-/*
- * The driver takes a handle whose context has ended, too, and crashes when the
- * next one is made current, if no other thread had it so (an H200). By the
- * handle, this function reads nothing of the context.
- */
+/* Other answers, as in a host function, are for the push to give. */
 static bool has_ended(CUcontext ctx)
 {
-	unsigned int version;
-	CUresult r = vs_real.cuCtxGetApiVersion(ctx, &version);
+	CUresult r = look_at(ctx);
 
 	return r == CUDA_ERROR_INVALID_CONTEXT ||
 	       r == CUDA_ERROR_CONTEXT_IS_DESTROYED;

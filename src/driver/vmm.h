@@ -123,8 +123,8 @@ CUresult vs_vmm_ctx_wait(CUcontext ctx);
 
 /*
  * Makes `ctx` current, unless it is, until vs_vmm_pop(*is_pushed_out). A
- * failure, CONTEXT_IS_DESTROYED for one that has ended and is not current, is
- * not logged, and leaves nothing to undo.
+ * failure is the driver's, or CONTEXT_IS_DESTROYED for one that has ended and
+ * is not current; it is not logged, and leaves nothing to undo.
  */
 CUresult vs_vmm_push(CUcontext ctx, bool *is_pushed_out);
 void vs_vmm_pop(bool is_pushed);
