@@ -308,6 +308,11 @@ bool vs_vmm_is_current_alive(void)
 	return look_at(NULL) == CUDA_SUCCESS;
 }
 
+bool vs_vmm_is_permitted(void)
+{
+	return look_at(NULL) != CUDA_ERROR_NOT_PERMITTED;
+}
+
 CUresult vs_vmm_current_device(CUdevice *device_out)
 {
 	CUresult r = look_at(NULL);

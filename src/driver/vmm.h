@@ -79,6 +79,11 @@ CUcontext vs_vmm_current(void);
  * or the driver has an error to say.
  */
 bool vs_vmm_is_current_alive(void);
+/*
+ * False in a host function: there the driver refuses whatever is asked of a
+ * context (an H200: NOT_PERMITTED, this question too).
+ */
+bool vs_vmm_is_permitted(void);
 /* Its device, or the driver's error: CUDA_ERROR_CONTEXT_IS_DESTROYED. */
 CUresult vs_vmm_current_device(CUdevice *device_out);
 /*

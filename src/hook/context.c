@@ -5,6 +5,7 @@
 
 #include "base/meta.h"
 #include "base/thread.h"
+#include "driver/vmm.h"
 #include "hook/green.h"
 #include "hook/hook.h"
 #include "hook/ipc.h"
@@ -187,6 +188,11 @@ static void forget_attaches(CUcontext ctx)
 	vs_meta_free(a, sizeof(*a));
 }
 
+bool vs_context_enter_end(enum vs_api api)
+{
+	return vs_enter(api) && vs_vmm_is_permitted();
+}
+
 struct vs_ctx *vs_context_dying(CUcontext ctx, CUdevice device)
 {
 	CUcontext dead = ctx ? ctx : vs_primary_of(device);
@@ -232,14 +238,14 @@ static CUresult destroy(bool is_open, destroy_fn real, CUcontext ctx)
 
 VS_EXPORT CUresult CUDAAPI cuCtxDestroy(CUcontext ctx)
 {
-	bool is_open = vs_enter(VS_API_cuCtxDestroy);
+	bool is_open = vs_context_enter_end(VS_API_cuCtxDestroy);
 
 	return destroy(is_open, vs_real.cuCtxDestroy, ctx);
 }
 
 VS_EXPORT CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
 {
-	bool is_open = vs_enter(VS_API_cuCtxDestroy_v2);
+	bool is_open = vs_context_enter_end(VS_API_cuCtxDestroy_v2);
 
 	return destroy(is_open, vs_real.cuCtxDestroy_v2, ctx);
 }
@@ -257,7 +263,7 @@ VS_EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *out, unsigned int flags)
 VS_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
 {
 	/* in a forked child somebody may hold the lock for ever */
-	bool is_open = vs_enter(VS_API_cuCtxDetach);
+	bool is_open = vs_context_enter_end(VS_API_cuCtxDetach);
 	bool is_undone = is_open && detached(ctx);
 	CUresult result =
 		destroy(is_open && !is_undone, vs_real.cuCtxDetach, ctx);

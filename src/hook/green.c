@@ -149,7 +149,7 @@ static struct green *take(CUgreenCtx handle)
 
 VS_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx handle)
 {
-	bool is_open = vs_enter(VS_API_cuGreenCtxDestroy);
+	bool is_open = vs_context_enter_end(VS_API_cuGreenCtxDestroy);
 	struct green *g = is_open ? take(handle) : NULL;
 	struct vs_thread *t = vs_thread_self();
 	struct vs_turn turn;

@@ -204,7 +204,7 @@ static CUresult reset_primary(bool is_open, primary_fn real, CUdevice device)
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device)
 {
-	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxRelease);
+	bool is_open = vs_context_enter_end(VS_API_cuDevicePrimaryCtxRelease);
 
 	return release_primary(is_open, vs_real.cuDevicePrimaryCtxRelease,
 			       device);
@@ -212,7 +212,8 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device)
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
-	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxRelease_v2);
+	bool is_open =
+		vs_context_enter_end(VS_API_cuDevicePrimaryCtxRelease_v2);
 
 	return release_primary(is_open, vs_real.cuDevicePrimaryCtxRelease_v2,
 			       device);
@@ -220,14 +221,14 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device)
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice device)
 {
-	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxReset);
+	bool is_open = vs_context_enter_end(VS_API_cuDevicePrimaryCtxReset);
 
 	return reset_primary(is_open, vs_real.cuDevicePrimaryCtxReset, device);
 }
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
-	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxReset_v2);
+	bool is_open = vs_context_enter_end(VS_API_cuDevicePrimaryCtxReset_v2);
 
 	return reset_primary(is_open, vs_real.cuDevicePrimaryCtxReset_v2,
 			     device);

@@ -11,6 +11,8 @@
  *              another has memory of the same sizes by then
  *   foreign    the same thread asks about what another context had all the
  *              time, and frees it
+ *   refused    a host function tries to end contexts, which the driver
+ *              refuses: all of theirs stays
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -262,6 +264,58 @@ static void late_frees(void)
 	}
 }
 
+static struct refused {
+	CUdevice device;
+	CUcontext second;
+	CUresult destroyed, reset, released;
+} refused;
+
+static void CUDA_CB try_to_end(void *data)
+{
+	struct refused *r = data;
+
+	r->destroyed = cuCtxDestroy(r->second);
+	r->reset = cuDevicePrimaryCtxReset(r->device);
+	r->released = cuDevicePrimaryCtxRelease(r->device);
+}
+
+/* Nobody else gets the block, and it can be freed. */
+static void check_kept(CUcontext ctx, CUdeviceptr p, size_t size, int byte)
+{
+	CUdeviceptr other;
+
+	TRY(cuCtxSetCurrent(ctx));
+	other = victim_alloc(size);
+	CHECK(other != p);
+	TRY(cuMemsetD8(other, 0, size));
+	CHECK(victim_is_filled(p, size, byte));
+	victim_free(other);
+	victim_free(p);
+}
+
+static void ends_are_refused(void)
+{
+	CUcontext primary = victim_start(0);
+	CUdeviceptr first, second;
+	CUstream stream;
+
+	first = victim_alloc(3 * MiB);
+	TRY(cuMemsetD8(first, 5, 3 * MiB));
+	TRY(cuDeviceGet(&refused.device, 0));
+	TRY(cuCtxCreate_v2(&refused.second, 0, refused.device));
+	second = victim_alloc(3 * MiB);
+	TRY(cuMemsetD8(second, 7, 3 * MiB));
+	TRY(cuCtxSetCurrent(primary));
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuLaunchHostFunc(stream, try_to_end, &refused));
+	TRY(cuStreamSynchronize(stream));
+	CHECK(refused.destroyed == CUDA_ERROR_NOT_PERMITTED);
+	CHECK(refused.reset == CUDA_ERROR_NOT_PERMITTED);
+	CHECK(refused.released == CUDA_ERROR_NOT_PERMITTED);
+	check_kept(refused.second, second, 3 * MiB, 7);
+	check_kept(primary, first, 3 * MiB, 5);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "bystander"))
@@ -270,6 +324,8 @@ int main(int argc, char **argv)
 		late_frees();
 	else if (argc > 1 && !strcmp(argv[1], "foreign"))
 		foreign_frees();
+	else if (argc > 1 && !strcmp(argv[1], "refused"))
+		ends_are_refused();
 	else
 		resets();
 	check_some(0);
