@@ -136,8 +136,7 @@ static struct end end_at(CUmemorytype type, CUdeviceptr at, size_t size)
 	struct end end = {.type = type, .at = at, .size = size};
 
 	end.is_ours =
-		type != CU_MEMORYTYPE_HOST &&
-		(vs_pool_find(at, &end.span) || vs_ipc_find(at, &end.span));
+		type != CU_MEMORYTYPE_HOST && vs_ipc_find_either(at, &end.span);
 	return end;
 }
 

@@ -38,6 +38,12 @@ static inline bool vs_ipc_find(CUdeviceptr p, struct vs_span *span_out)
 	return vs_ipc_has_imports() && vs_ipc_find_import(p, span_out);
 }
 
+/* The pool's allocation, or the import, that `p` points into. */
+static inline bool vs_ipc_find_either(CUdeviceptr p, struct vs_span *span_out)
+{
+	return vs_pool_find(p, span_out) || vs_ipc_find(p, span_out);
+}
+
 /* `p` lies where the chunks of an import are mapped, open or not. */
 static inline bool vs_ipc_is_inside(CUdeviceptr p)
 {

@@ -10,6 +10,7 @@
 #include "driver/vmm.h"
 #include "hook/capture.h"
 #include "hook/hook.h"
+#include "hook/ipc.h"
 
 /* What was set for an allocation. Its id is never used again. */
 struct mark {
@@ -40,7 +41,7 @@ static bool is_stale(const struct mark *m)
 {
 	struct vs_span span;
 
-	return !vs_pool_find(m->base, &span) || span.id != m->id;
+	return !vs_ipc_find_either(m->base, &span) || span.id != m->id;
 }
 
 static void purge(void)
@@ -237,7 +238,7 @@ static CUcontext next_context(CUcontext last)
 	HASH_ITER (hh, marks, m, next) {
 		struct vs_span span;
 
-		if (m->is_sync && vs_pool_find(m->base, &span) &&
+		if (m->is_sync && vs_ipc_find_either(m->base, &span) &&
 		    span.id == m->id && span.ctx > last &&
 		    (!least || span.ctx < least))
 			least = span.ctx;

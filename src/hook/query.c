@@ -208,9 +208,19 @@ enum owner {
 
 static enum owner owner_of(CUdeviceptr p, struct vs_span *span_out)
 {
-	if (vs_pool_find(p, span_out) || vs_ipc_find(p, span_out))
+	if (vs_ipc_find_either(p, span_out))
 		return OURS;
 	return vs_pool_is_inside(p) || vs_ipc_is_inside(p) ? FREE : FOREIGN;
+}
+
+/*
+ * What the driver may have to say where no context is current, as in a host
+ * function: an error, whatever is asked.
+ */
+static bool is_refusal(CUresult result)
+{
+	return result == CUDA_ERROR_INVALID_CONTEXT ||
+	       result == CUDA_ERROR_NOT_PERMITTED;
 }
 
 VS_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data,
@@ -219,14 +229,15 @@ VS_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data,
 {
 	enum owner owner = FOREIGN;
 	struct vs_span span;
+	CUresult result;
 
 	if (vs_enter(VS_API_cuPointerGetAttribute))
 		owner = owner_of(p, &span);
-	/* where none is current the driver may have but an error to say */
-	if (owner == OURS && !vs_vmm_current() &&
-	    vs_real.cuPointerGetAttribute(data, attribute, p) ==
-		    CUDA_ERROR_INVALID_CONTEXT)
-		return CUDA_ERROR_INVALID_CONTEXT;
+	if (owner == OURS && !vs_vmm_current()) {
+		result = vs_real.cuPointerGetAttribute(data, attribute, p);
+		if (is_refusal(result))
+			return result;
+	}
 	if (owner == OURS && data && answer(data, attribute, p, &span))
 		return CUDA_SUCCESS;
 	if (owner == OURS && data && is_hidden(attribute, &span)) {
@@ -272,13 +283,15 @@ cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes,
 {
 	enum owner owner = FOREIGN;
 	struct vs_span span;
+	CUresult result;
 
 	if (vs_enter(VS_API_cuPointerGetAttributes))
 		owner = owner_of(p, &span);
-	if (owner == OURS && !vs_vmm_current() &&
-	    vs_real.cuPointerGetAttributes(n, attributes, data, p) ==
-		    CUDA_ERROR_INVALID_CONTEXT)
-		return CUDA_ERROR_INVALID_CONTEXT;
+	if (owner == OURS && !vs_vmm_current()) {
+		result = vs_real.cuPointerGetAttributes(n, attributes, data, p);
+		if (is_refusal(result))
+			return result;
+	}
 	if (owner == OURS && n && attributes && data)
 		return get_ours(n, attributes, data, p, &span);
 	if (owner == FREE)
@@ -292,13 +305,15 @@ VS_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value,
 {
 	enum owner owner = FOREIGN;
 	struct vs_span span;
+	CUresult result;
 
 	if (vs_enter(VS_API_cuPointerSetAttribute))
 		owner = owner_of(p, &span);
-	if (owner == OURS && !vs_vmm_current() &&
-	    vs_real.cuPointerSetAttribute(value, attribute, p) ==
-		    CUDA_ERROR_INVALID_CONTEXT)
-		return CUDA_ERROR_INVALID_CONTEXT;
+	if (owner == OURS && !vs_vmm_current()) {
+		result = vs_real.cuPointerSetAttribute(value, attribute, p);
+		if (is_refusal(result))
+			return result;
+	}
 	if (owner == OURS && value &&
 	    attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
 		return vs_memops_set(&span, *(const unsigned int *)value != 0);

@@ -70,6 +70,40 @@ static void ended_one_closes_nothing(CUdeviceptr p)
 	pthread_join(thread, NULL);
 }
 
+static _Atomic bool is_over;
+
+static void CUDA_CB end_late(void *unused)
+{
+	(void)unused;
+	usleep(20000);
+	is_over = true;
+}
+
+/*
+ * What was set for opened memory stays, whatever flags the program gives the
+ * context and however much else it sets it for.
+ */
+static void stays_synchronous(CUdeviceptr p, size_t size)
+{
+	const CUpointer_attribute sync = CU_POINTER_ATTRIBUTE_SYNC_MEMOPS;
+	CUdeviceptr own = victim_alloc(size);
+	unsigned yes = 1;
+
+	TRY(cuPointerSetAttribute(&yes, sync, p));
+	for (int i = 0; i < 200; i++) {
+		CUdeviceptr other = victim_alloc(100);
+
+		TRY(cuPointerSetAttribute(&yes, sync, other));
+		victim_free(other);
+	}
+	TRY(cuCtxSetFlags(CU_CTX_SCHED_AUTO));
+	is_over = false;
+	TRY(cuLaunchHostFunc(NULL, end_late, NULL));
+	TRY(cuMemcpyDtoD(own, p, size));
+	CHECK(is_over);
+	victim_free(own);
+}
+
 /* Reads from stdin, answers on stdout's twin. */
 static int second(int in, int out)
 {
@@ -88,6 +122,7 @@ static int second(int in, int out)
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 		ended_one_closes_nothing(p);
 		answer = victim_is_filled(p, m.size, m.byte);
+		stays_synchronous(p, m.size);
 		TRY(cuMemsetD8(p, (unsigned char)(m.byte + 1), m.size));
 		TRY(cuCtxSynchronize());
 		TRY(cuIpcCloseMemHandle(p));

@@ -77,6 +77,9 @@ static void describe(size_t size, CUcontext ctx)
 static void CUDA_CB ask_from_host_function(void *argument)
 {
 	CUdeviceptr p = *(CUdeviceptr *)argument, base;
+	CUpointer_attribute type = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+	unsigned value = 1;
+	void *values = &value;
 	CUipcMemHandle handle;
 	size_t range;
 
@@ -84,6 +87,11 @@ static void CUDA_CB ask_from_host_function(void *argument)
 	printf("host function: range %d, handle %d\n",
 	       (int)cuMemGetAddressRange(&base, &range, p),
 	       (int)cuIpcGetMemHandle(&handle, p));
+	printf("attribute %d, attributes %d, set %d\n",
+	       (int)cuPointerGetAttribute(&value, type, p),
+	       (int)cuPointerGetAttributes(1, &type, &values, p),
+	       (int)cuPointerSetAttribute(&value,
+					  CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
 }
 
 int main(void)
