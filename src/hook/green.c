@@ -69,6 +69,14 @@ static void converted(CUgreenCtx handle, CUcontext ctx)
 		vs_pool_green_born(ctx, primary);
 }
 
+static void put(struct green *g)
+{
+	pthread_mutex_lock(&lock);
+	g->next = greens;
+	greens = g;
+	pthread_mutex_unlock(&lock);
+}
+
 /* Without host memory it is not noted: false. */
 static bool note(CUgreenCtx handle, CUdevice device, CUcontext primary)
 {
@@ -79,10 +87,7 @@ static bool note(CUgreenCtx handle, CUdevice device, CUcontext primary)
 	g->handle = handle;
 	g->device = device;
 	g->primary = primary;
-	pthread_mutex_lock(&lock);
-	g->next = greens;
-	greens = g;
-	pthread_mutex_unlock(&lock);
+	put(g);
 	return true;
 }
 
@@ -164,8 +169,11 @@ VS_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx handle)
 	result = vs_seen(vs_real.cuGreenCtxDestroy(handle));
 	if (result == CUDA_SUCCESS)
 		vs_pool_green_gone(g->converted);
+	if (result == CUDA_SUCCESS || vs_real_is_for_good(result))
+		vs_meta_free(g, sizeof(*g));
+	else
+		put(g); /* refused: it holds the primary one still */
 	vs_turn_released(&turn, result);
 	vs_turn_end(&turn);
-	vs_meta_free(g, sizeof(*g));
 	return result;
 }

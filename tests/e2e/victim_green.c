@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_green: memory is allocated, used and freed under green contexts, is
- * used on after one is destroyed, and stays as long as one green context holds
- * the primary one.
+ * victim_green [refused]: memory is allocated, used and freed under green
+ * contexts, is used on after one is destroyed, and stays as long as one green
+ * context holds the primary one.
  */
 #include "victim_link.h"
 
@@ -156,7 +156,25 @@ static void last_hold(void)
 	destroy(g);
 }
 
-int main(void)
+/* The driver refuses to destroy it: it goes on holding the primary one. */
+static void stays(void)
+{
+	struct green g = make();
+	CUdeviceptr p;
+
+	TRY(cuCtxSetCurrent(g.ctx));
+	p = victim_alloc(6 * MiB);
+	TRY(cuMemsetD8Async(p, 3, 6 * MiB, g.stream));
+	TRY(cuStreamSynchronize(g.stream));
+	printf("destroy: %s\n", victim_name(cuGreenCtxDestroy(g.handle)));
+	printf("reset: %s\n", victim_name(cuDevicePrimaryCtxReset(device)));
+	churn(g.stream, 10);
+	printf("after both: %d\n", victim_is_filled(p, 6 * MiB, 3));
+	victim_free(p);
+	destroy(g);
+}
+
+int main(int argc, char **argv)
 {
 	CUcontext primary = victim_start(0);
 	CUdevResource resource;
@@ -166,6 +184,10 @@ int main(void)
 	TRY(cuDeviceGet(&device, 0));
 	TRY(cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM));
 	TRY(cuDevResourceGenerateDesc(&units, &resource, 1));
+	if (argc > 1 && !strcmp(argv[1], "refused")) {
+		stays();
+		return 0;
+	}
 	TRY(cuMemGetInfo(&before, &total));
 	p = victim_alloc(6 * MiB);
 	TRY(cuMemsetD8(p, 1, 6 * MiB));
