@@ -262,9 +262,11 @@ VS_EXPORT CUresult CUDAAPI cuInit(unsigned int flags)
 }
 
 #define PITCH_ALIGN ((size_t)512)   /* bytes, as on an H200 */
-#define PITCH_MAX ((size_t)INT_MAX) /* of every device */
+#define PITCH_MAX ((size_t)INT_MAX) /* MAX_PITCH of every device */
 
-/* Bytes of a pitched allocation as the driver makes it; 0: it words the error.
+/*
+ * Bytes of a pitched allocation as the driver makes it; 0: the driver's. What
+ * is wider than MAX_PITCH an H200 makes all the same.
  */
 static size_t pitched(size_t width, size_t height, unsigned element,
 		      size_t *pitch_out)
@@ -292,9 +294,14 @@ VS_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out,
 		if (size)
 			result = alloc(out, size);
 	}
-	if (result == VS_PASS)
-		return vs_seen(vs_real.cuMemAllocPitch_v2(out, pitch_out, width,
-							  height, element));
+	if (result == VS_PASS) {
+		result = vs_real.cuMemAllocPitch_v2(out, pitch_out, width,
+						    height, element);
+		VS_AGAIN(result,
+			 vs_real.cuMemAllocPitch_v2(out, pitch_out, width,
+						    height, element));
+		return vs_seen(result);
+	}
 	if (result == CUDA_SUCCESS) {
 		*pitch_out = pitch;
 		served(*out);

@@ -91,6 +91,15 @@ static CUresult create_green_stream(void)
 				      0);
 }
 
+/* Too wide for the pool. */
+static CUresult allocate_pitched(void)
+{
+	CUdeviceptr p;
+	size_t pitch;
+
+	return cuMemAllocPitch_v2(&p, &pitch, (size_t)3 << 30, 1, 4);
+}
+
 static const struct {
 	const char *name;
 	CUresult (*make)(void);
@@ -106,6 +115,7 @@ static const struct {
 	{"cuCtxEnablePeerAccess", enable_peer},
 	{"cuStreamCreate", create_stream},
 	{"cuGreenCtxStreamCreate", create_green_stream},
+	{"cuMemAllocPitch_v2", allocate_pitched},
 };
 
 #define N_CALLS (sizeof(calls) / sizeof(calls[0]))
