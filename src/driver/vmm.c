@@ -303,6 +303,13 @@ static CUresult look_at(CUcontext ctx)
 	return vs_real_is_for_good(r) ? CUDA_SUCCESS : r;
 }
 
+bool vs_vmm_is_current_sound(void)
+{
+	unsigned int version;
+
+	return vs_real.cuCtxGetApiVersion(NULL, &version) == CUDA_SUCCESS;
+}
+
 bool vs_vmm_is_current_alive(void)
 {
 	return look_at(NULL) == CUDA_SUCCESS;

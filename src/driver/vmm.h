@@ -84,6 +84,8 @@ bool vs_vmm_is_current_alive(void);
  * context (an H200: NOT_PERMITTED, this question too).
  */
 bool vs_vmm_is_permitted(void);
+/* It takes calls: there is one, it has not ended, and no kernel has faulted. */
+bool vs_vmm_is_current_sound(void);
 /* Its device, or the driver's error: CUDA_ERROR_CONTEXT_IS_DESTROYED. */
 CUresult vs_vmm_current_device(CUdevice *device_out);
 /*

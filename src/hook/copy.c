@@ -191,6 +191,35 @@ static struct end source(const CUDA_MEMCPY3D *c)
 		      extent(c, c->srcPitch, c->srcHeight));
 }
 
+bool vs_copy_leaves(CUdeviceptr p, size_t size)
+{
+	struct vs_span span;
+
+	return vs_ipc_find_either(p, &span) &&
+	       vs_unlikely(size > span.base + span.size - p) &&
+	       vs_vmm_is_current_sound();
+}
+
+/* One end, that reaches from `base` on over so many bytes, if it is memory. */
+static bool leaves(CUmemorytype type, CUdeviceptr base, size_t skipped,
+		   size_t size)
+{
+	return type != CU_MEMORYTYPE_ARRAY && type != CU_MEMORYTYPE_HOST &&
+	       size > 0 && vs_copy_leaves(base, skipped + size);
+}
+
+bool vs_copy_is_beyond(const CUDA_MEMCPY3D *c)
+{
+	return leaves(c->dstMemoryType, c->dstDevice,
+		      offset(c, c->dstXInBytes, c->dstY, c->dstZ, c->dstPitch,
+			     c->dstHeight),
+		      extent(c, c->dstPitch, c->dstHeight)) ||
+	       leaves(c->srcMemoryType, c->srcDevice,
+		      offset(c, c->srcXInBytes, c->srcY, c->srcZ, c->srcPitch,
+			     c->srcHeight),
+		      extent(c, c->srcPitch, c->srcHeight));
+}
+
 bool vs_copy_open(const CUDA_MEMCPY3D *copy, struct vs_way way)
 {
 	struct end dst = destination(copy), src = source(copy);

@@ -30,6 +30,16 @@
  * the driver keeps to that in the current one alone, but for peer copies, which
  * name theirs. So two events for each other context do what it would. Copies in
  * created streams and the thread's own, and sets, have no such order.
+ *
+ * Note [Bounds]
+ * The driver refuses a copy or a set that leaves the cuMemAlloc memory, opened
+ * by IPC too, that it begins in, to the byte, batches and nodes of graphs
+ * included, before it looks at captures, which go on
+ * (CUDA_ERROR_INVALID_VALUE; an H200). Of VMM memory it knows the mappings at
+ * most, and a program that lives with the error would overwrite other blocks of
+ * its own, or fault. So it is looked at here. Not refused is what the driver
+ * lets pass as well: sets in a stream that is captured, and what begins in
+ * memory that cuMemFreeAsync has freed.
  */
 #ifndef VS_HOOK_COPY_H
 #define VS_HOOK_COPY_H
@@ -83,6 +93,20 @@ static inline bool vs_copy_may_be_of_peer(void)
 {
 	return vs_unlikely(
 		atomic_load_explicit(&vs_copy_has_peers, memory_order_relaxed));
+}
+
+/*
+ * `size` bytes at `p` begin in an allocation and leave it, and the driver has
+ * no other error to say first; see Note [Bounds].
+ */
+bool vs_copy_leaves(CUdeviceptr p, size_t size);
+/* The same for either end of a copy. */
+bool vs_copy_is_beyond(const CUDA_MEMCPY3D *c);
+
+static inline bool vs_row_is_beyond(CUdeviceptr dst, CUdeviceptr src,
+				    size_t size)
+{
+	return vs_copy_leaves(dst, size) || vs_copy_leaves(src, size);
 }
 
 /* There is something to do before the copy. */
@@ -145,24 +169,28 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 /*
  * A copy, made by the driver's function of this row with the arguments that
  * come last, and its answer. The rest is for a wrapper to say, and may use its
- * `way`: what to do first beside other contexts (with `order`), whether a
- * refused call is worth another try, and what to do instead.
+ * `way`: whether it leaves an allocation, what to do first beside other
+ * contexts (with `order`), whether a refused call is worth another try, and
+ * what to do instead.
  */
-#define VS_COPIED(api, way_, begin_, open_, between_, ...)                     \
+#define VS_COPIED(api, way_, beyond_, begin_, open_, between_, ...)            \
 	__extension__({                                                        \
 		const struct vs_way way = way_;                                \
 		struct vs_order order = {.n = 0};                              \
 		CUresult result;                                               \
                                                                                \
-		vs_enter(VS_API_##api);                                        \
-		if (vs_copy_is_due(way))                                       \
-			begin_;                                                \
-		result = vs_real.api(__VA_ARGS__);                             \
-		if (vs_refused(result) && open_)                               \
+		if (vs_enter(VS_API_##api) && vs_unlikely(beyond_)) {          \
+			result = CUDA_ERROR_INVALID_VALUE;                     \
+		} else {                                                       \
+			if (vs_copy_is_due(way))                               \
+				begin_;                                        \
 			result = vs_real.api(__VA_ARGS__);                     \
-		if (vs_refused(result))                                        \
-			result = between_;                                     \
-		vs_order_end(&order, result);                                  \
+			if (vs_refused(result) && open_)                       \
+				result = vs_real.api(__VA_ARGS__);             \
+			if (vs_refused(result))                                \
+				result = between_;                             \
+			vs_order_end(&order, result);                          \
+		}                                                              \
 		vs_seen(result);                                               \
 	})
 

@@ -20,6 +20,14 @@ static void open_moved(bool is_open, const CUDA_MEMCPY3D *c)
 		vs_copy_open_moved(c);
 }
 
+static size_t extent(const CUDA_MEMSET_NODE_PARAMS *set)
+{
+	size_t width = set->width * set->elementSize;
+
+	return width && set->height ? (set->height - 1) * set->pitch + width
+				    : 0;
+}
+
 static void open_set(bool is_open, const CUDA_MEMSET_NODE_PARAMS *set,
 		     CUcontext ctx)
 {
@@ -60,6 +68,8 @@ VS_EXPORT CUresult CUDAAPI cuGraphAddMemcpyNode(CUgraphNode *out, CUgraph graph,
 {
 	bool is_open = vs_enter(VS_API_cuGraphAddMemcpyNode);
 
+	if (is_open && copy && vs_copy_is_beyond(copy))
+		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	open_copy(is_open, copy, ctx);
 	return vs_seen(vs_real.cuGraphAddMemcpyNode(out, graph, after, n_after,
 						    copy, ctx));
@@ -91,6 +101,8 @@ VS_EXPORT CUresult CUDAAPI cuGraphAddMemsetNode(
 {
 	bool is_open = vs_enter(VS_API_cuGraphAddMemsetNode);
 
+	if (is_open && set && vs_copy_leaves(set->dst, extent(set)))
+		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	open_set(is_open, set, ctx);
 	return vs_seen(vs_real.cuGraphAddMemsetNode(out, graph, after, n_after,
 						    set, ctx));
@@ -199,6 +211,15 @@ static bool open_batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
 	return is_opened;
 }
 
+static bool is_batch_beyond(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
+			    size_t count)
+{
+	for (size_t i = 0; i < count && dsts && srcs && sizes; i++)
+		if (vs_row_is_beyond(dsts[i], srcs[i], sizes[i]))
+			return true;
+	return false;
+}
+
 /* See Note [Copies of peers]. */
 static void note_batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t count,
 		       CUstream stream)
@@ -249,11 +270,12 @@ static bool open_batch_3d(CUDA_MEMCPY3D_BATCH_OP *copies, size_t n,
 
 /* How, and the driver's arguments; the rest is by the wrapper's names. */
 #define COPIED_BATCH(api, how, ...)                                            \
-	VS_COPIED(api, how, note_batch(dsts, srcs, count, stream),             \
+	VS_COPIED(api, how, is_batch_beyond(dsts, srcs, sizes, count),         \
+		  note_batch(dsts, srcs, count, stream),                       \
 		  open_batch(dsts, srcs, sizes, count, way),                   \
 		  CUDA_ERROR_INVALID_VALUE, __VA_ARGS__)
 #define COPIED_BATCH_3D(api, how, ...)                                         \
-	VS_COPIED(api, how, note_batch_3d(copies, n, stream),                  \
+	VS_COPIED(api, how, false, note_batch_3d(copies, n, stream),           \
 		  open_batch_3d(copies, n, way), CUDA_ERROR_INVALID_VALUE,     \
 		  __VA_ARGS__)
 

@@ -40,7 +40,8 @@ static void begin_row(struct vs_order *order, CUdeviceptr dst, CUdeviceptr src,
 
 /* What is copied, how, and the driver's arguments. */
 #define COPIED(api, dst, src, size, how, ...)                                  \
-	VS_COPIED(api, how, begin_row(&order, dst, src, size, way),            \
+	VS_COPIED(api, how, vs_row_is_beyond(dst, src, size),                  \
+		  begin_row(&order, dst, src, size, way),                      \
 		  open_row(dst, src, size, way), between(dst, src, size, way), \
 		  __VA_ARGS__)
 
@@ -189,7 +190,8 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_ctx,
 					CUdeviceptr src, CUcontext src_ctx,
 					size_t size)
 {
-	vs_enter(VS_API_cuMemcpyPeer);
+	if (vs_enter(VS_API_cuMemcpyPeer) && vs_row_is_beyond(dst, src, size))
+		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, NULL);
 	return vs_seen(vs_real.cuMemcpyPeer(dst, dst_ctx, src, src_ctx, size));
 }
@@ -198,7 +200,9 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeer_ptds(CUdeviceptr dst, CUcontext dst_ctx,
 					     CUdeviceptr src, CUcontext src_ctx,
 					     size_t size)
 {
-	vs_enter(VS_API_cuMemcpyPeer_ptds);
+	if (vs_enter(VS_API_cuMemcpyPeer_ptds) &&
+	    vs_row_is_beyond(dst, src, size))
+		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, NULL);
 	return vs_seen(
 		vs_real.cuMemcpyPeer_ptds(dst, dst_ctx, src, src_ctx, size));
@@ -208,7 +212,9 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_ctx,
 					     CUdeviceptr src, CUcontext src_ctx,
 					     size_t size, CUstream stream)
 {
-	vs_enter(VS_API_cuMemcpyPeerAsync);
+	if (vs_enter(VS_API_cuMemcpyPeerAsync) &&
+	    vs_row_is_beyond(dst, src, size))
+		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, stream);
 	return vs_seen(vs_real.cuMemcpyPeerAsync(dst, dst_ctx, src, src_ctx,
 						 size, stream));
@@ -220,7 +226,9 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeerAsync_ptsz(CUdeviceptr dst,
 						  CUcontext src_ctx,
 						  size_t size, CUstream stream)
 {
-	vs_enter(VS_API_cuMemcpyPeerAsync_ptsz);
+	if (vs_enter(VS_API_cuMemcpyPeerAsync_ptsz) &&
+	    vs_row_is_beyond(dst, src, size))
+		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, stream);
 	return vs_seen(vs_real.cuMemcpyPeerAsync_ptsz(dst, dst_ctx, src,
 						      src_ctx, size, stream));

@@ -26,6 +26,21 @@ static CUDA_MEMCPY3D layer(const CUDA_MEMCPY2D *c)
 			       .Depth = 1};
 }
 
+static bool is_beyond_2d(const CUDA_MEMCPY2D *c)
+{
+	CUDA_MEMCPY3D copy;
+
+	if (!c || vs_pool_count() == 0)
+		return false;
+	copy = layer(c);
+	return vs_copy_is_beyond(&copy);
+}
+
+static bool is_beyond_3d(const CUDA_MEMCPY3D *c)
+{
+	return c && vs_pool_count() > 0 && vs_copy_is_beyond(c);
+}
+
 static bool open_2d(const CUDA_MEMCPY2D *c, struct vs_way way)
 	__attribute__((cold));
 
@@ -85,9 +100,9 @@ static void begin_3d(struct vs_order *order, const CUDA_MEMCPY3D *c,
 
 /* 2d or 3d, how, and the driver's arguments. */
 #define COPIED(api, kind, how, ...)                                            \
-	VS_COPIED(api, how, begin_##kind(&order, copy, way),                   \
-		  open_##kind(copy, way), between_##kind(copy, way),           \
-		  __VA_ARGS__)
+	VS_COPIED(api, how, is_beyond_##kind(copy),                            \
+		  begin_##kind(&order, copy, way), open_##kind(copy, way),     \
+		  between_##kind(copy, way), __VA_ARGS__)
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy2D_v2(const CUDA_MEMCPY2D *copy)
 {
@@ -146,6 +161,34 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DAsync_v2_ptsz(const CUDA_MEMCPY3D *copy,
 		      stream);
 }
 
+static bool is_beyond_peer(const CUDA_MEMCPY3D_PEER *c)
+{
+	CUDA_MEMCPY3D copy;
+
+	if (!c || vs_pool_count() == 0)
+		return false;
+	copy = (CUDA_MEMCPY3D){.dstXInBytes = c->dstXInBytes,
+			       .dstY = c->dstY,
+			       .dstZ = c->dstZ,
+			       .dstMemoryType = c->dstMemoryType,
+			       .dstHost = c->dstHost,
+			       .dstDevice = c->dstDevice,
+			       .dstPitch = c->dstPitch,
+			       .dstHeight = c->dstHeight,
+			       .srcXInBytes = c->srcXInBytes,
+			       .srcY = c->srcY,
+			       .srcZ = c->srcZ,
+			       .srcMemoryType = c->srcMemoryType,
+			       .srcHost = c->srcHost,
+			       .srcDevice = c->srcDevice,
+			       .srcPitch = c->srcPitch,
+			       .srcHeight = c->srcHeight,
+			       .WidthInBytes = c->WidthInBytes,
+			       .Height = c->Height,
+			       .Depth = c->Depth};
+	return vs_copy_is_beyond(&copy);
+}
+
 static void peer_3d(const CUDA_MEMCPY3D_PEER *c, CUstream stream)
 {
 	CUdeviceptr dst = 0, src = 0;
@@ -163,14 +206,16 @@ static void peer_3d(const CUDA_MEMCPY3D_PEER *c, CUstream stream)
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy)
 {
-	vs_enter(VS_API_cuMemcpy3DPeer);
+	if (vs_enter(VS_API_cuMemcpy3DPeer) && is_beyond_peer(copy))
+		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	peer_3d(copy, NULL);
 	return vs_seen(vs_real.cuMemcpy3DPeer(copy));
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy)
 {
-	vs_enter(VS_API_cuMemcpy3DPeer_ptds);
+	if (vs_enter(VS_API_cuMemcpy3DPeer_ptds) && is_beyond_peer(copy))
+		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	peer_3d(copy, NULL);
 	return vs_seen(vs_real.cuMemcpy3DPeer_ptds(copy));
 }
@@ -178,7 +223,8 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy)
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy,
 					       CUstream stream)
 {
-	vs_enter(VS_API_cuMemcpy3DPeerAsync);
+	if (vs_enter(VS_API_cuMemcpy3DPeerAsync) && is_beyond_peer(copy))
+		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	peer_3d(copy, stream);
 	return vs_seen(vs_real.cuMemcpy3DPeerAsync(copy, stream));
 }
@@ -186,7 +232,8 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy,
 VS_EXPORT CUresult CUDAAPI
 cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER *copy, CUstream stream)
 {
-	vs_enter(VS_API_cuMemcpy3DPeerAsync_ptsz);
+	if (vs_enter(VS_API_cuMemcpy3DPeerAsync_ptsz) && is_beyond_peer(copy))
+		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	peer_3d(copy, stream);
 	return vs_seen(vs_real.cuMemcpy3DPeerAsync_ptsz(copy, stream));
 }

@@ -5,6 +5,7 @@
  *   pairs threads N SIZE ROUNDS   the same in N threads; over all of them
  *   pairs burst SIZE ROUNDS       64 allocations, then 64 frees; a pair
  *   pairs query SIZE ROUNDS       cuMemGetAddressRange of an interior pointer
+ *   pairs copy SIZE ROUNDS        cuMemcpyDtoD of a byte of two blocks
  *   pairs dlsym ROUNDS            dlsym of a name that is not the driver's
  */
 #undef __CUDA_API_VERSION_INTERNAL
@@ -57,6 +58,18 @@ static void query_rounds(long n)
 	while (n--)
 		TRY(cuMemGetAddressRange(&base, &range, p + size / 2));
 	TRY(cuMemFree(p));
+}
+
+static void copy_rounds(long n)
+{
+	CUdeviceptr p, q;
+
+	TRY(cuMemAlloc(&p, size));
+	TRY(cuMemAlloc(&q, size));
+	while (n--)
+		TRY(cuMemcpyDtoD(p, q, 1));
+	TRY(cuMemFree(p));
+	TRY(cuMemFree(q));
 }
 
 static void dlsym_rounds(long n)
@@ -130,6 +143,8 @@ int main(int argc, char **argv)
 		ns = timed(burst_rounds) / N_BURST;
 	else if (strcmp(what, "query") == 0)
 		ns = timed(query_rounds);
+	else if (strcmp(what, "copy") == 0)
+		ns = timed(copy_rounds);
 	else if (strcmp(what, "dlsym") == 0)
 		ns = timed(dlsym_rounds);
 	else if (strcmp(what, "threads") == 0 && argc > 4)

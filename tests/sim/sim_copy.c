@@ -232,11 +232,12 @@ CUresult sim_transfer(struct sim_transfer *t, CUstream hStream)
 
 	if (result == CUDA_SUCCESS)
 		result = sim_capture_check_submit(stream);
+	/* before the next: what runs past an end harms no capture (an H200) */
+	if (result == CUDA_SUCCESS)
+		result = sim_copy_prepare(t, stream->ctx, &op);
 	/* A plain copy waits, so it is as unsafe as any other wait. */
 	if (result == CUDA_SUCCESS && !t->async)
 		result = sim_capture_check_unsafe();
-	if (result == CUDA_SUCCESS)
-		result = sim_copy_prepare(t, stream->ctx, &op);
 	if (result != CUDA_SUCCESS || !op.n_touch)
 		return result;
 	return submit_between(t, stream, &op);

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * victim_bounds: copies and sets that run past the end of an allocation, which
+ * the driver refuses to the byte and else does not mind, and those that just do
+ * not. What lies behind is not touched.
+ */
+#include "victim_link.h"
+
+#define PITCH 128
+
+static char host[64 * KiB];
+static CUcontext ctx;
+static CUstream stream;
+
+static void say(const char *what, CUresult result)
+{
+	printf("%s: %s\n", what, victim_name(result));
+}
+
+#define SAY(call) say(#call, call)
+
+static void rows(CUdeviceptr p, size_t n, CUdeviceptr q)
+{
+	TRY(cuMemcpyDtoD(p, q, n));
+	TRY(cuMemsetD8(p, 1, n));
+	TRY(cuMemsetD8(p + n, 1, 0));
+	TRY(cuMemcpyDtoH(host, p + n, 0));
+	SAY(cuMemcpyDtoD(p, q, n + 1));
+	SAY(cuMemcpyDtoD(p + 1, q, n));
+	SAY(cuMemcpy(p, q, n + 1));
+	SAY(cuMemcpyAsync(p + n - 4, q, 5, stream));
+	SAY(cuMemcpyHtoD(p + n - 4, host, 5));
+	SAY(cuMemcpyDtoH(host, p + n - 4, 5));
+	SAY(cuMemcpyHtoDAsync(p + n - 4, host, 5, stream));
+	SAY(cuMemcpyDtoHAsync(host, p + n - 4, 5, stream));
+	SAY(cuMemcpyPeer(p + n - 4, ctx, q, ctx, 5));
+	SAY(cuMemcpyPeerAsync(p, ctx, q + n - 4, ctx, 5, stream));
+	SAY(cuMemsetD8(p, 1, n + 1));
+	SAY(cuMemsetD16(p, 1, n / 2 + 1));
+	SAY(cuMemsetD32(p, 1, n / 4 + 1));
+	SAY(cuMemsetD8Async(p + n - 1, 1, 2, stream));
+}
+
+/* `height` rows, the last of which ends where the allocation does. */
+static void planes(CUdeviceptr p, size_t width, size_t height, CUdeviceptr q)
+{
+	CUDA_MEMCPY2D c = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			   .srcDevice = p,
+			   .srcPitch = PITCH,
+			   .dstMemoryType = CU_MEMORYTYPE_UNIFIED,
+			   .dstDevice = q,
+			   .dstPitch = PITCH,
+			   .WidthInBytes = width,
+			   .Height = height};
+	CUDA_MEMCPY3D d = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			   .srcDevice = p,
+			   .srcPitch = PITCH,
+			   .srcHeight = height,
+			   .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			   .dstDevice = q,
+			   .dstPitch = PITCH,
+			   .dstHeight = height,
+			   .WidthInBytes = width,
+			   .Height = height,
+			   .Depth = 1};
+
+	TRY(cuMemcpy2D(&c));
+	TRY(cuMemcpy3D(&d));
+	TRY(cuMemsetD2D8(p, PITCH, 1, width, height));
+	c.srcXInBytes = 1;
+	SAY(cuMemcpy2D(&c));
+	SAY(cuMemcpy2DUnaligned(&c));
+	c.srcXInBytes = 0;
+	c.dstY = 1;
+	SAY(cuMemcpy2DAsync(&c, stream));
+	c.Height = 0;
+	SAY(cuMemcpy2D(&c));
+	d.srcXInBytes = 1;
+	SAY(cuMemcpy3D(&d));
+	d.srcXInBytes = 0;
+	d.dstY = 1;
+	SAY(cuMemcpy3DAsync(&d, stream));
+	SAY(cuMemsetD2D8(p, PITCH, 1, width, height + 1));
+	SAY(cuMemsetD2D8(p + 1, PITCH, 1, width, height));
+	SAY(cuMemsetD2D32Async(p + PITCH, PITCH, 1, width / 4, height, stream));
+	SAY(cuMemsetD2D8(p + PITCH, PITCH, 1, width, 0));
+}
+
+static void nodes(CUdeviceptr p, size_t n, CUdeviceptr q)
+{
+	CUDA_MEMCPY3D row = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			     .srcDevice = p,
+			     .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			     .dstDevice = q,
+			     .WidthInBytes = n + 1,
+			     .Height = 1,
+			     .Depth = 1};
+	CUDA_MEMSET_NODE_PARAMS set = {
+		.dst = p, .elementSize = 1, .width = n + 1, .height = 1};
+	CUgraphNode node;
+	CUgraph graph;
+
+	TRY(cuGraphCreate(&graph, 0));
+	SAY(cuGraphAddMemcpyNode(&node, graph, NULL, 0, &row, ctx));
+	SAY(cuGraphAddMemsetNode(&node, graph, NULL, 0, &set, ctx));
+	TRY(cuGraphDestroy(graph));
+}
+
+/* The capture goes on. */
+static void captured(CUdeviceptr p, size_t n, CUdeviceptr q)
+{
+	CUstreamCaptureStatus status;
+	CUgraph graph = NULL;
+
+	TRY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
+	SAY(cuMemcpyAsync(p, q, n + 1, stream));
+	SAY(cuMemcpyDtoD(p, q, n + 1));
+	SAY(cuMemsetD8(p, 1, n + 1));
+	TRY(cuStreamIsCapturing(stream, &status));
+	printf("captures: %d\n", status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
+	TRY(cuStreamEndCapture(stream, &graph));
+	TRY(cuGraphDestroy(graph));
+}
+
+static void without_context(CUdeviceptr p, size_t n, CUdeviceptr q)
+{
+	CUcontext popped;
+
+	TRY(cuCtxPopCurrent(&popped));
+	SAY(cuMemcpyDtoD(p, q, n + 1));
+	SAY(cuMemsetD8(p, 1, n + 1));
+	TRY(cuCtxPushCurrent(popped));
+}
+
+int main(void)
+{
+	static const size_t sizes[] = {1000, 70 * KiB, 5 * MiB + 300};
+	CUdeviceptr p, q, behind;
+
+	ctx = victim_start(0);
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (int i = 0; i < 3; i++) {
+		size_t n = sizes[i];
+
+		printf("-- %zu bytes\n", n);
+		p = victim_alloc(n);
+		q = victim_alloc(n);
+		behind = victim_alloc(n);
+		TRY(cuMemsetD8(behind, 9, n));
+		rows(p, n, q);
+		planes(p, n - (n - 1) / PITCH * PITCH, (n - 1) / PITCH + 1, q);
+		nodes(p, n, q);
+		captured(p, n, q);
+		without_context(p, n, q);
+		TRY(cuCtxSynchronize());
+		printf("behind: %d\n", victim_is_filled(behind, n, 9));
+		victim_free(p);
+		victim_free(q);
+		victim_free(behind);
+	}
+	return 0;
+}
