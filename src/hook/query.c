@@ -367,6 +367,44 @@ VS_EXPORT CUresult CUDAAPI cuMemGetAccess(unsigned long long *flags,
 	return result;
 }
 
+/*
+ * The driver takes VMM memory for the host's in the two below, and refuses that
+ * of cuMemAlloc (an H200).
+ */
+static bool is_no_hosts(const void *p)
+{
+	struct vs_span span;
+
+	return owner_of((uintptr_t)p, &span) != FOREIGN;
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemHostGetDevicePointer_v2(CUdeviceptr *out,
+							void *p,
+							unsigned int flags)
+{
+	bool is_ours =
+		vs_enter(VS_API_cuMemHostGetDevicePointer_v2) && is_no_hosts(p);
+	CUdeviceptr unused;
+	CUresult result = vs_real.cuMemHostGetDevicePointer_v2(
+		is_ours && out ? &unused : out, p, flags);
+
+	if (is_ours && result == CUDA_SUCCESS)
+		result = CUDA_ERROR_INVALID_VALUE;
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemHostGetFlags(unsigned int *out, void *p)
+{
+	bool is_ours = vs_enter(VS_API_cuMemHostGetFlags) && is_no_hosts(p);
+	unsigned int unused;
+	CUresult result =
+		vs_real.cuMemHostGetFlags(is_ours && out ? &unused : out, p);
+
+	if (is_ours && result == CUDA_SUCCESS)
+		result = CUDA_ERROR_INVALID_VALUE;
+	return vs_seen(result);
+}
+
 #define PAGE ((CUdeviceptr)64 << 10) /* what programs round a range to */
 
 /*

@@ -60,6 +60,10 @@ static void describe(size_t size, CUcontext ctx)
 	printf("sync memops: %s\n",
 	       victim_name(cuPointerSetAttribute(
 		       &yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p)));
+	printf("host's: %s, flags %s\n",
+	       victim_name(cuMemHostGetDevicePointer(&base,
+						     (void *)(uintptr_t)p, 0)),
+	       victim_name(cuMemHostGetFlags(&type, (void *)(uintptr_t)p)));
 	printf("retain handle: %s\n", victim_name(cuMemRetainAllocationHandle(
 					      &handle, (void *)(uintptr_t)p)));
 	TRY(attribute(CU_POINTER_ATTRIBUTE_BUFFER_ID, p, &id));

@@ -9,6 +9,7 @@
 #include "sim_handle.h"
 #include "sim_judge.h"
 #include "sim_memory.h"
+#include "sim_vmm.h"
 
 static struct sim_memory *host_alloc(enum sim_memory_kind kind, size_t size)
 {
@@ -110,12 +111,18 @@ CUresult sim_cuMemHostUnregister(void *p)
 	return CUDA_SUCCESS;
 }
 
+/* VMM memory of a device is taken for the host's (an H200). */
+static bool is_taken_for_host(const struct sim_memory *m, void *p)
+{
+	return m ? sim_memory_is_host(m) : sim_vmm_find(SIM_OF(p)) != NULL;
+}
+
 CUresult sim_cuMemHostGetDevicePointer_v2(CUdeviceptr *pdptr, void *p,
 					  unsigned int Flags)
 {
 	struct sim_memory *m = sim_memory_find(SIM_OF(p));
 
-	if (!pdptr || Flags || !m || !sim_memory_is_host(m))
+	if (!pdptr || Flags || !is_taken_for_host(m, p))
 		return CUDA_ERROR_INVALID_VALUE;
 	*pdptr = SIM_OF(p);
 	return CUDA_SUCCESS;
@@ -125,9 +132,9 @@ CUresult sim_cuMemHostGetFlags(unsigned int *pFlags, void *p)
 {
 	struct sim_memory *m = sim_memory_find(SIM_OF(p));
 
-	if (!pFlags || !m || !sim_memory_is_host(m))
+	if (!pFlags || !is_taken_for_host(m, p))
 		return CUDA_ERROR_INVALID_VALUE;
-	*pFlags = m->flags;
+	*pFlags = m ? m->flags : 0;
 	return CUDA_SUCCESS;
 }
 
