@@ -109,6 +109,12 @@ static inline bool vs_row_is_beyond(CUdeviceptr dst, CUdeviceptr src,
 	return vs_copy_leaves(dst, size) || vs_copy_leaves(src, size);
 }
 
+/* Bytes from the first to the last that a set of rows, in bytes, reaches. */
+static inline size_t vs_set_extent(size_t pitch, size_t width, size_t height)
+{
+	return width && height ? (height - 1) * pitch + width : 0;
+}
+
 /* There is something to do before the copy. */
 static inline bool vs_copy_is_due(struct vs_way way)
 {

@@ -20,14 +20,6 @@ static void open_moved(bool is_open, const CUDA_MEMCPY3D *c)
 		vs_copy_open_moved(c);
 }
 
-static size_t extent(const CUDA_MEMSET_NODE_PARAMS *set)
-{
-	size_t width = set->width * set->elementSize;
-
-	return width && set->height ? (set->height - 1) * set->pitch + width
-				    : 0;
-}
-
 static void open_set(bool is_open, const CUDA_MEMSET_NODE_PARAMS *set,
 		     CUcontext ctx)
 {
@@ -101,7 +93,11 @@ VS_EXPORT CUresult CUDAAPI cuGraphAddMemsetNode(
 {
 	bool is_open = vs_enter(VS_API_cuGraphAddMemsetNode);
 
-	if (is_open && set && vs_copy_leaves(set->dst, extent(set)))
+	if (is_open && set &&
+	    vs_copy_leaves(set->dst,
+			   vs_set_extent(set->pitch,
+					 set->width * set->elementSize,
+					 set->height)))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	open_set(is_open, set, ctx);
 	return vs_seen(vs_real.cuGraphAddMemsetNode(out, graph, after, n_after,
@@ -211,12 +207,17 @@ static bool open_batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
 	return is_opened;
 }
 
+/* See Note [Bounds]. `failed_out`, unless NULL, gets the number of the copy. */
 static bool is_batch_beyond(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
-			    size_t count)
+			    size_t count, size_t *failed_out)
 {
-	for (size_t i = 0; i < count && dsts && srcs && sizes; i++)
-		if (vs_row_is_beyond(dsts[i], srcs[i], sizes[i]))
-			return true;
+	for (size_t i = 0; i < count && dsts && srcs && sizes; i++) {
+		if (!vs_row_is_beyond(dsts[i], srcs[i], sizes[i]))
+			continue;
+		if (failed_out)
+			*failed_out = i;
+		return true;
+	}
 	return false;
 }
 
@@ -268,9 +269,13 @@ static bool open_batch_3d(CUDA_MEMCPY3D_BATCH_OP *copies, size_t n,
 	return is_opened;
 }
 
-/* How, and the driver's arguments; the rest is by the wrapper's names. */
-#define COPIED_BATCH(api, how, ...)                                            \
-	VS_COPIED(api, how, is_batch_beyond(dsts, srcs, sizes, count),         \
+/*
+ * How, where the number of a copy that fails goes or NULL, and the driver's
+ * arguments; the rest is by the wrapper's names.
+ */
+#define COPIED_BATCH(api, how, failed_out, ...)                                \
+	VS_COPIED(api, how,                                                    \
+		  is_batch_beyond(dsts, srcs, sizes, count, failed_out),       \
 		  note_batch(dsts, srcs, count, stream),                       \
 		  open_batch(dsts, srcs, sizes, count, way),                   \
 		  CUDA_ERROR_INVALID_VALUE, __VA_ARGS__)
@@ -284,9 +289,9 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyBatchAsync(
 	CUmemcpyAttributes *attributes, size_t *indices, size_t n_attributes,
 	size_t *failed, CUstream stream)
 {
-	return COPIED_BATCH(cuMemcpyBatchAsync, VS_ASYNC(stream), dsts, srcs,
-			    sizes, count, attributes, indices, n_attributes,
-			    failed, stream);
+	return COPIED_BATCH(cuMemcpyBatchAsync, VS_ASYNC(stream), failed, dsts,
+			    srcs, sizes, count, attributes, indices,
+			    n_attributes, failed, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyBatchAsync_ptsz(
@@ -294,9 +299,9 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyBatchAsync_ptsz(
 	CUmemcpyAttributes *attributes, size_t *indices, size_t n_attributes,
 	size_t *failed, CUstream stream)
 {
-	return COPIED_BATCH(cuMemcpyBatchAsync_ptsz, VS_ASYNC_PT(stream), dsts,
-			    srcs, sizes, count, attributes, indices,
-			    n_attributes, failed, stream);
+	return COPIED_BATCH(cuMemcpyBatchAsync_ptsz, VS_ASYNC_PT(stream),
+			    failed, dsts, srcs, sizes, count, attributes,
+			    indices, n_attributes, failed, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DBatchAsync(size_t n,
@@ -344,9 +349,9 @@ cuMemcpyBatchAsync_v2(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
 		      size_t count, CUmemcpyAttributes *attributes,
 		      size_t *indices, size_t n_attributes, CUstream stream)
 {
-	return COPIED_BATCH(cuMemcpyBatchAsync_v2, VS_ASYNC(stream), dsts, srcs,
-			    sizes, count, attributes, indices, n_attributes,
-			    stream);
+	return COPIED_BATCH(cuMemcpyBatchAsync_v2, VS_ASYNC(stream), NULL, dsts,
+			    srcs, sizes, count, attributes, indices,
+			    n_attributes, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyBatchAsync_v2_ptsz(
@@ -355,7 +360,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyBatchAsync_v2_ptsz(
 	CUstream stream)
 {
 	return COPIED_BATCH(cuMemcpyBatchAsync_v2_ptsz, VS_ASYNC_PT(stream),
-			    dsts, srcs, sizes, count, attributes, indices,
+			    NULL, dsts, srcs, sizes, count, attributes, indices,
 			    n_attributes, stream);
 }
 

@@ -6,12 +6,6 @@
 
 #include "pool/capture.h"
 
-/* Bytes from the first to the last of them; see Note [Bounds]. */
-static inline size_t extent(size_t pitch, size_t width, size_t height)
-{
-	return width && height ? (height - 1) * pitch + width : 0;
-}
-
 static inline bool is_beyond(CUdeviceptr dst, size_t size, CUstream stream)
 {
 	return vs_copy_leaves(dst, size) && !(stream && vs_capture_count() > 0);
@@ -107,24 +101,26 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D8_v2(CUdeviceptr dst, size_t pitch,
 					   unsigned char value, size_t width,
 					   size_t height)
 {
-	return SET(cuMemsetD2D8_v2, NULL, extent(pitch, width, height), dst,
-		   pitch, value, width, height);
+	return SET(cuMemsetD2D8_v2, NULL, vs_set_extent(pitch, width, height),
+		   dst, pitch, value, width, height);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D8_v2_ptds(CUdeviceptr dst, size_t pitch,
 						unsigned char value,
 						size_t width, size_t height)
 {
-	return SET(cuMemsetD2D8_v2_ptds, NULL, extent(pitch, width, height),
-		   dst, pitch, value, width, height);
+	return SET(cuMemsetD2D8_v2_ptds, NULL,
+		   vs_set_extent(pitch, width, height), dst, pitch, value,
+		   width, height);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D8Async(CUdeviceptr dst, size_t pitch,
 					     unsigned char value, size_t width,
 					     size_t height, CUstream stream)
 {
-	return SET(cuMemsetD2D8Async, stream, extent(pitch, width, height), dst,
-		   pitch, value, width, height, stream);
+	return SET(cuMemsetD2D8Async, stream,
+		   vs_set_extent(pitch, width, height), dst, pitch, value,
+		   width, height, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D8Async_ptsz(CUdeviceptr dst, size_t pitch,
@@ -132,16 +128,18 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D8Async_ptsz(CUdeviceptr dst, size_t pitch,
 						  size_t width, size_t height,
 						  CUstream stream)
 {
-	return SET(cuMemsetD2D8Async_ptsz, stream, extent(pitch, width, height),
-		   dst, pitch, value, width, height, stream);
+	return SET(cuMemsetD2D8Async_ptsz, stream,
+		   vs_set_extent(pitch, width, height), dst, pitch, value,
+		   width, height, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D16_v2(CUdeviceptr dst, size_t pitch,
 					    unsigned short value, size_t width,
 					    size_t height)
 {
-	return SET(cuMemsetD2D16_v2, NULL, extent(pitch, width * 2, height),
-		   dst, pitch, value, width, height);
+	return SET(cuMemsetD2D16_v2, NULL,
+		   vs_set_extent(pitch, width * 2, height), dst, pitch, value,
+		   width, height);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D16_v2_ptds(CUdeviceptr dst, size_t pitch,
@@ -149,8 +147,8 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D16_v2_ptds(CUdeviceptr dst, size_t pitch,
 						 size_t width, size_t height)
 {
 	return SET(cuMemsetD2D16_v2_ptds, NULL,
-		   extent(pitch, width * 2, height), dst, pitch, value, width,
-		   height);
+		   vs_set_extent(pitch, width * 2, height), dst, pitch, value,
+		   width, height);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D16Async(CUdeviceptr dst, size_t pitch,
@@ -158,8 +156,9 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D16Async(CUdeviceptr dst, size_t pitch,
 					      size_t width, size_t height,
 					      CUstream stream)
 {
-	return SET(cuMemsetD2D16Async, stream, extent(pitch, width * 2, height),
-		   dst, pitch, value, width, height, stream);
+	return SET(cuMemsetD2D16Async, stream,
+		   vs_set_extent(pitch, width * 2, height), dst, pitch, value,
+		   width, height, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D16Async_ptsz(CUdeviceptr dst,
@@ -169,16 +168,17 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D16Async_ptsz(CUdeviceptr dst,
 						   CUstream stream)
 {
 	return SET(cuMemsetD2D16Async_ptsz, stream,
-		   extent(pitch, width * 2, height), dst, pitch, value, width,
-		   height, stream);
+		   vs_set_extent(pitch, width * 2, height), dst, pitch, value,
+		   width, height, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D32_v2(CUdeviceptr dst, size_t pitch,
 					    unsigned int value, size_t width,
 					    size_t height)
 {
-	return SET(cuMemsetD2D32_v2, NULL, extent(pitch, width * 4, height),
-		   dst, pitch, value, width, height);
+	return SET(cuMemsetD2D32_v2, NULL,
+		   vs_set_extent(pitch, width * 4, height), dst, pitch, value,
+		   width, height);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D32_v2_ptds(CUdeviceptr dst, size_t pitch,
@@ -186,16 +186,17 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D32_v2_ptds(CUdeviceptr dst, size_t pitch,
 						 size_t width, size_t height)
 {
 	return SET(cuMemsetD2D32_v2_ptds, NULL,
-		   extent(pitch, width * 4, height), dst, pitch, value, width,
-		   height);
+		   vs_set_extent(pitch, width * 4, height), dst, pitch, value,
+		   width, height);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch,
 					      unsigned int value, size_t width,
 					      size_t height, CUstream stream)
 {
-	return SET(cuMemsetD2D32Async, stream, extent(pitch, width * 4, height),
-		   dst, pitch, value, width, height, stream);
+	return SET(cuMemsetD2D32Async, stream,
+		   vs_set_extent(pitch, width * 4, height), dst, pitch, value,
+		   width, height, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D32Async_ptsz(CUdeviceptr dst,
@@ -205,6 +206,6 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D32Async_ptsz(CUdeviceptr dst,
 						   CUstream stream)
 {
 	return SET(cuMemsetD2D32Async_ptsz, stream,
-		   extent(pitch, width * 4, height), dst, pitch, value, width,
-		   height, stream);
+		   vs_set_extent(pitch, width * 4, height), dst, pitch, value,
+		   width, height, stream);
 }

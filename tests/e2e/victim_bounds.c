@@ -86,6 +86,24 @@ static void planes(CUdeviceptr p, size_t width, size_t height, CUdeviceptr q)
 	SAY(cuMemsetD2D8(p + PITCH, PITCH, 1, width, 0));
 }
 
+/* The second of two. */
+static void batch(CUdeviceptr p, size_t n, CUdeviceptr q)
+{
+#if CUDA_VERSION >= 13000
+	CUmemcpyAttributes attributes = {
+		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	CUdeviceptr to[] = {p, p}, from[] = {q, q};
+	size_t sizes[] = {n, n + 1}, first = 0;
+
+	SAY(cuMemcpyBatchAsync(to, from, sizes, 2, &attributes, &first, 1,
+			       stream));
+	SAY(cuMemcpyBatchAsync(to, from, sizes, 1, &attributes, &first, 1,
+			       stream));
+#else
+	(void)p, (void)n, (void)q;
+#endif
+}
+
 static void nodes(CUdeviceptr p, size_t n, CUdeviceptr q)
 {
 	CUDA_MEMCPY3D row = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
@@ -149,6 +167,7 @@ int main(void)
 		TRY(cuMemsetD8(behind, 9, n));
 		rows(p, n, q);
 		planes(p, n - (n - 1) / PITCH * PITCH, (n - 1) / PITCH + 1, q);
+		batch(p, n, q);
 		nodes(p, n, q);
 		captured(p, n, q);
 		without_context(p, n, q);
