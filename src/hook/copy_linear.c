@@ -190,7 +190,8 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_ctx,
 					CUdeviceptr src, CUcontext src_ctx,
 					size_t size)
 {
-	if (vs_enter(VS_API_cuMemcpyPeer) && vs_row_is_beyond(dst, src, size))
+	if (vs_enter_work(VS_API_cuMemcpyPeer) &&
+	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, NULL);
 	return vs_seen(vs_real.cuMemcpyPeer(dst, dst_ctx, src, src_ctx, size));
@@ -200,7 +201,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeer_ptds(CUdeviceptr dst, CUcontext dst_ctx,
 					     CUdeviceptr src, CUcontext src_ctx,
 					     size_t size)
 {
-	if (vs_enter(VS_API_cuMemcpyPeer_ptds) &&
+	if (vs_enter_work(VS_API_cuMemcpyPeer_ptds) &&
 	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, NULL);
@@ -212,7 +213,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_ctx,
 					     CUdeviceptr src, CUcontext src_ctx,
 					     size_t size, CUstream stream)
 {
-	if (vs_enter(VS_API_cuMemcpyPeerAsync) &&
+	if (vs_enter_work(VS_API_cuMemcpyPeerAsync) &&
 	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, stream);
@@ -226,7 +227,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeerAsync_ptsz(CUdeviceptr dst,
 						  CUcontext src_ctx,
 						  size_t size, CUstream stream)
 {
-	if (vs_enter(VS_API_cuMemcpyPeerAsync_ptsz) &&
+	if (vs_enter_work(VS_API_cuMemcpyPeerAsync_ptsz) &&
 	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, stream);

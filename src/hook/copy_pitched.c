@@ -206,7 +206,7 @@ static void peer_3d(const CUDA_MEMCPY3D_PEER *c, CUstream stream)
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy)
 {
-	if (vs_enter(VS_API_cuMemcpy3DPeer) && is_beyond_peer(copy))
+	if (vs_enter_work(VS_API_cuMemcpy3DPeer) && is_beyond_peer(copy))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	peer_3d(copy, NULL);
 	return vs_seen(vs_real.cuMemcpy3DPeer(copy));
@@ -214,7 +214,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy)
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy)
 {
-	if (vs_enter(VS_API_cuMemcpy3DPeer_ptds) && is_beyond_peer(copy))
+	if (vs_enter_work(VS_API_cuMemcpy3DPeer_ptds) && is_beyond_peer(copy))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	peer_3d(copy, NULL);
 	return vs_seen(vs_real.cuMemcpy3DPeer_ptds(copy));
@@ -223,7 +223,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy)
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy,
 					       CUstream stream)
 {
-	if (vs_enter(VS_API_cuMemcpy3DPeerAsync) && is_beyond_peer(copy))
+	if (vs_enter_work(VS_API_cuMemcpy3DPeerAsync) && is_beyond_peer(copy))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	peer_3d(copy, stream);
 	return vs_seen(vs_real.cuMemcpy3DPeerAsync(copy, stream));
@@ -232,7 +232,8 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy,
 VS_EXPORT CUresult CUDAAPI
 cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER *copy, CUstream stream)
 {
-	if (vs_enter(VS_API_cuMemcpy3DPeerAsync_ptsz) && is_beyond_peer(copy))
+	if (vs_enter_work(VS_API_cuMemcpy3DPeerAsync_ptsz) &&
+	    is_beyond_peer(copy))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	peer_3d(copy, stream);
 	return vs_seen(vs_real.cuMemcpy3DPeerAsync_ptsz(copy, stream));

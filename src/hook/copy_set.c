@@ -16,7 +16,7 @@ static inline bool is_beyond(CUdeviceptr dst, size_t size, CUstream stream)
  * and its arguments.
  */
 #define SET(api, stream, size, dst, ...)                                       \
-	((vs_enter(VS_API_##api) && is_beyond(dst, size, stream)) ||           \
+	((vs_enter_work(VS_API_##api) && is_beyond(dst, size, stream)) ||      \
 			 vs_set_is_refused(dst, stream)                        \
 		 ? CUDA_ERROR_INVALID_VALUE                                    \
 		 : vs_seen(vs_real.api(dst, __VA_ARGS__)))

@@ -17,6 +17,7 @@
 #include "base/thread.h"
 #include "driver/real.h"
 #include "hook/gate.h"
+#include "pool/pool.h"
 
 #define VS_EXPORT __attribute__((visibility("default")))
 
@@ -39,6 +40,16 @@ static inline bool vs_enter(enum vs_api api)
 	if (vs_likely(t != NULL))
 		vs_thread_count(t, api);
 	return vs_likely(vs_gate_is_open()) || vs_enter_shut(api);
+}
+
+/* The same, of a call that gives the GPU work. */
+static inline bool vs_enter_work(enum vs_api api)
+{
+	bool is_open = vs_enter(api);
+
+	if (vs_likely(is_open))
+		vs_pool_before_work();
+	return is_open;
 }
 
 /* A real function failed: the driver's end, or a fault of the program. */

@@ -40,7 +40,7 @@ void vs_dead_bury(struct vs_pool *pool, struct vs_range *r)
 	CUdeviceptr end = r->base + r->span, p, next;
 
 	r->state = VS_RANGE_DEAD;
-	r->tag = vs_fence_tag(&pool->fence);
+	r->tag = vs_fence_tag_freed(&pool->fence);
 	TAILQ_INSERT_TAIL(&pool->dead, r, link);
 	for (p = r->base; p < end; p = next) {
 		struct vs_view *v = vs_view_at(pool, p);

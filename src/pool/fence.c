@@ -124,10 +124,7 @@ static bool order_behind(struct vs_fence *f, struct vs_ctx **contexts, int n,
 	return true;
 }
 
-/*
- * An event in each context that reaches the memory, or counts; f->lock held.
- * In policy ordered all wait for it, and it for all.
- */
+/* An event in each context that reaches the memory, or counts; f->lock held. */
 static bool record_in_all(struct vs_fence *f, struct vs_event **events)
 {
 	bool is_curt = atomic_load(&f->is_curt) && !f->is_ordered;
@@ -137,8 +134,6 @@ static bool record_in_all(struct vs_fence *f, struct vs_event **events)
 
 	for (int i = 0; is_good && i < set.n; i++)
 		is_good = record_in(f, set.list[i], events);
-	if (is_good && f->is_ordered)
-		is_good = order_behind(f, set.list, set.n, *events);
 	vs_ctx_scatter(&set);
 	return is_good;
 }
@@ -149,16 +144,16 @@ static bool record_marker(struct vs_fence *f)
 	struct vs_event *events = NULL;
 	uint64_t epoch = atomic_load_explicit(&f->epoch, memory_order_relaxed);
 
-	atomic_store_explicit(&f->epoch, epoch + 1, memory_order_relaxed);
+	atomic_store_explicit(&f->is_bare, false, memory_order_relaxed);
+	atomic_store_explicit(&f->epoch, epoch + 1, memory_order_release);
 	atomic_thread_fence(memory_order_seq_cst);
 	/* now: a context whose work came before a free of this tag is in it */
 	if (f->has_context_events && !record_in_all(f, &events)) {
 		vs_events_keep(&f->spare, events);
+		atomic_store_explicit(&f->is_bare, true, memory_order_relaxed);
 		return false;
 	}
 	vs_stat_add(f->stats, markers, 1);
-	if (f->is_ordered)
-		atomic_store_explicit(&f->done, epoch, memory_order_release);
 	f->ring[f->tail % VS_MARKERS] = (struct vs_marker){
 		.epoch = epoch, .events = events, .recorded = vs_vmm_ticks()};
 	f->tail++;
@@ -182,8 +177,41 @@ static void thin_out(struct vs_fence *f)
 	f->tail = to;
 }
 
+/* f->lock held. */
+static void raise_to(_Atomic uint64_t *to, uint64_t epoch)
+{
+	if (epoch > atomic_load_explicit(to, memory_order_relaxed))
+		atomic_store_explicit(to, epoch, memory_order_release);
+}
+
+/*
+ * Policy ordered: all that is given to the contexts from now on waits for the
+ * first marker that covers the tag, and that for work before it alone. f->lock
+ * held, captures shut out.
+ */
+static bool order(struct vs_fence *f, uint64_t tag)
+{
+	unsigned i = f->head;
+	struct vs_marker *m;
+	struct vs_ctx_set set;
+	bool is_good;
+
+	while (i != f->tail && f->ring[i % VS_MARKERS].epoch < tag)
+		i++;
+	/* none: it was seen complete */
+	if (i == f->tail || vs_fence_is_done(f, tag))
+		return true;
+	m = &f->ring[i % VS_MARKERS];
+	is_good = vs_ctx_gather(&set, atomic_load(f->reach)) &&
+		  order_behind(f, set.list, set.n, m->events);
+	vs_ctx_scatter(&set);
+	if (is_good)
+		raise_to(&f->done, m->epoch);
+	return is_good;
+}
+
 /* f->lock held, captures shut out. Returns whether a marker covers the tag. */
-static bool cover(struct vs_fence *f, uint64_t tag)
+static bool mark(struct vs_fence *f, uint64_t tag)
 {
 	if (vs_fence_is_covered(f, tag))
 		return true;
@@ -192,11 +220,38 @@ static bool cover(struct vs_fence *f, uint64_t tag)
 	return f->tail - f->head < VS_MARKERS && record_marker(f);
 }
 
+/* The same, and in policy ordered memory with the tag may be handed out. */
+static bool cover(struct vs_fence *f, uint64_t tag)
+{
+	if (!f->is_ordered)
+		return mark(f, tag);
+	/* the newest tag there is, if all are meant */
+	if (tag > atomic_load_explicit(&f->epoch, memory_order_relaxed))
+		tag = atomic_load_explicit(&f->epoch, memory_order_relaxed);
+	return mark(f, tag) && order(f, tag);
+}
+
+bool vs_fence_mark(struct vs_fence *f)
+{
+	uint64_t tag = vs_fence_tag(f);
+	bool is_covered;
+
+	if (atomic_load_explicit(&f->is_broken, memory_order_relaxed) ||
+	    !vs_capture_shut_out())
+		return false;
+	pthread_mutex_lock(&f->lock);
+	is_covered = mark(f, tag);
+	pthread_mutex_unlock(&f->lock);
+	vs_capture_let_in();
+	return is_covered;
+}
+
 bool vs_fence_cover(struct vs_fence *f, uint64_t tag)
 {
 	bool is_covered;
 
-	if (vs_fence_is_covered(f, tag))
+	if (f->is_ordered ? vs_fence_is_done(f, tag)
+			  : vs_fence_is_covered(f, tag))
 		return true;
 	if (atomic_load_explicit(&f->is_broken, memory_order_relaxed) ||
 	    !vs_capture_shut_out())
@@ -219,13 +274,6 @@ void vs_fence_keep(struct vs_fence *f)
 	if (f->head != f->tail)
 		f->ring[(f->tail - 1) % VS_MARKERS].is_kept = true;
 	pthread_mutex_unlock(&f->lock);
-}
-
-/* f->lock held. */
-static void raise_to(_Atomic uint64_t *to, uint64_t epoch)
-{
-	if (epoch > atomic_load_explicit(to, memory_order_relaxed))
-		atomic_store_explicit(to, epoch, memory_order_release);
 }
 
 /* Everything up to an epoch was seen complete; f->lock held. */

@@ -7,9 +7,9 @@
  * epoch number was raised, so it covers all work submitted before any free
  * with that tag or an earlier one. When the host has seen the oldest marker
  * complete, all memory with its epoch or an earlier one is free to be used.
- * Policy ordered hands memory out as soon as the marker is recorded, since all
- * later work of the contexts waits for it on the device; to unmap it, though,
- * the host must have seen the marker complete.
+ * Policy ordered has all later work of the contexts wait for the marker on the
+ * device, and hands memory out then; to unmap it, though, the host must have
+ * seen the marker complete.
  *
  * cuCtxRecordEvent kills every capture of its context, in any mode, from any
  * thread (seen on an H200), so captures are counted process-wide, and a marker
@@ -75,6 +75,7 @@ struct vs_fence {
 	_Atomic uint64_t done;	  /* memory with these tags may be handed out */
 	_Atomic uint64_t complete; /* and, up to this one, be unmapped */
 	_Atomic bool is_broken; /* a marker failed: there are no more of them */
+	_Atomic bool is_bare;	/* something was freed with the tag of now */
 	/* all below; leaf, but for ctx's lock */
 	_Alignas(64) pthread_mutex_t lock;
 	struct vs_marker ring[VS_MARKERS];
@@ -107,11 +108,33 @@ void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 		   _Atomic uint64_t *reach, _Atomic uint64_t *counting,
 		   bool has_context_events, bool is_ordered);
 
-/* The tag for a block whose free happens now. See Note [Tag and record]. */
+/* The tag of all that is submitted up to now. See Note [Tag and record]. */
 static inline uint64_t vs_fence_tag(struct vs_fence *f)
 {
 	atomic_thread_fence(memory_order_seq_cst);
 	return atomic_load_explicit(&f->epoch, memory_order_relaxed);
+}
+
+/*
+ * The tag of now, for what is freed with it. The look at the flag comes after
+ * that at the epoch, as record_marker() writes first the one, then the other:
+ * no epoch has memory without its flag, though one may have the flag alone.
+ */
+static inline uint64_t vs_fence_tag_freed(struct vs_fence *f)
+{
+	uint64_t tag;
+
+	atomic_thread_fence(memory_order_seq_cst);
+	tag = atomic_load_explicit(&f->epoch, memory_order_acquire);
+	if (!atomic_load_explicit(&f->is_bare, memory_order_relaxed))
+		atomic_store_explicit(&f->is_bare, true, memory_order_relaxed);
+	return tag;
+}
+
+/* Something was freed that no marker covers; it may have been covered since. */
+static inline bool vs_fence_is_bare(const struct vs_fence *f)
+{
+	return atomic_load_explicit(&f->is_bare, memory_order_relaxed);
 }
 
 /* Markers are the driver's events, and none has failed. */
@@ -154,6 +177,12 @@ bool vs_fence_record(struct vs_fence *f);
  * threads that want one at once, one records it. Returns whether one covers it.
  */
 bool vs_fence_cover(struct vs_fence *f, uint64_t tag);
+/*
+ * A marker for what was freed up to now, before the program gives the GPU work.
+ * In policy ordered nothing waits for it yet: that may be done later, and is a
+ * barrier to all streams.
+ */
+bool vs_fence_mark(struct vs_fence *f);
 /* The newest marker covers work that no later one may cover. */
 void vs_fence_keep(struct vs_fence *f);
 /*

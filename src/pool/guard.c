@@ -349,7 +349,7 @@ CUresult vs_guard_free(struct vs_pool *pool, struct vs_ctx *current,
 	}
 	ctx = r->ctx;
 	past = end_life(pool, r);
-	r->tag = vs_fence_tag(&pool->fence);
+	r->tag = vs_fence_tag_freed(&pool->fence);
 	pthread_mutex_unlock(&pool->lock);
 	vs_debug("guard: free of %llu: 0x%llx, %llu bytes",
 		 (unsigned long long)past.id, (unsigned long long)past.base,

@@ -16,6 +16,9 @@
 #define BARE_SHARE 16
 /* A GPU so far behind leaves the host time to wait; ticks, 1 to 3 ms. */
 #define LATE ((uint64_t)2000000)
+/* Before work, for little memory: one in so many ticks, so many at once. */
+#define RATION ((uint64_t)3000000)
+#define RATIONS_SPARED 8
 /* Pending ranges looked at for one that fits; 128 found hardly more. */
 #define FITS_TRIED 32
 /* Without context events, and the knob: freed and not yet waited for. */
@@ -25,6 +28,38 @@
 #define REFUSED_LASTS ((uint64_t)60000000000)
 /* Other threads' small objects may be counted as live while they are freed. */
 #define MISCOUNT ((uint64_t)16 << 20)
+
+/* There is a marker to be had for little memory; see Note [Before work]. */
+static bool takes_ration(struct vs_pool *pool)
+{
+	uint64_t now = vs_vmm_ticks(), used;
+
+	/* two threads at once may take one for both: no matter */
+	used = atomic_load_explicit(&pool->rations_used, memory_order_relaxed);
+	if (used < now)
+		used = now;
+	if (used - now >= RATION * RATIONS_SPARED)
+		return false;
+	atomic_store_explicit(&pool->rations_used, used + RATION,
+			      memory_order_relaxed);
+	return true;
+}
+
+void vs_mark_before_work(struct vs_pool *pool)
+{
+	struct vs_thread *t = vs_thread_self();
+	struct vs_fence *f = &pool->fence;
+
+	if (!vs_fence_may_mark(f) ||
+	    (!atomic_load_explicit(&pool->is_much_bare, memory_order_relaxed) &&
+	     !takes_ration(pool)) ||
+	    !vs_thread_go_within(t))
+		return;
+	if (vs_fence_mark(f))
+		atomic_store_explicit(&pool->is_much_bare, false,
+				      memory_order_relaxed);
+	vs_thread_come_out(t);
+}
 
 static uint64_t much_pending(const struct vs_pool *pool)
 {
@@ -97,11 +132,18 @@ uint64_t vs_mark_newest(struct vs_pool *pool)
 	return newest;
 }
 
+/* Lock. */
+static void clear_unmarked(struct vs_pool *pool)
+{
+	pool->unmarked_bytes = 0;
+	atomic_store_explicit(&pool->is_much_bare, false, memory_order_relaxed);
+}
+
 /* A marker covers all that is pending, or could not be recorded. */
 static void marked(struct vs_pool *pool, bool is_covered)
 {
 	if (is_covered)
-		pool->unmarked_bytes = 0;
+		clear_unmarked(pool);
 	else if (vs_capture_count() > 0)
 		vs_stat_add(&pool->stats, deferred, 1);
 }
@@ -131,21 +173,35 @@ void vs_mark_freed_small(struct vs_pool *pool, uint64_t bytes)
 	struct vs_fence *f = &pool->fence;
 
 	if (is_clothed(f, pool->bare_tag))
-		pool->bare_bytes = 0;
+		pool->bare_bytes = pool->unmarked_bytes = 0;
 	pool->bare_tag = atomic_load_explicit(&f->epoch, memory_order_relaxed);
 	pool->bare_bytes += bytes;
 	if ((pool->bare_bytes > pool->dev.total / BARE_SHARE ||
 	     is_scarce(pool)) &&
 	    vs_fence_cover(f, pool->bare_tag))
-		pool->unmarked_bytes = 0;
+		clear_unmarked(pool);
+}
+
+/* Little memory is not worth a marker before it is needed. */
+static bool is_much(const struct vs_pool *pool)
+{
+	uint64_t quantum = pool->need / QUANTA;
+
+	return pool->unmarked_bytes > quantum && quantum > VS_SMALL_MAX;
 }
 
 void vs_mark_freed(struct vs_pool *pool, uint64_t bytes)
 {
+	vs_mark_freed_small(pool, bytes);
+	if (vs_fence_is_covered(&pool->fence, pool->bare_tag))
+		return;
 	if (pool->unmarked_bytes == 0)
 		pool->unmarked_since = vs_vmm_ticks();
 	pool->unmarked_bytes += bytes;
-	vs_mark_freed_small(pool, bytes);
+	/* one that is fast would have a marker for each */
+	if (is_much(pool) && !pool->turnover.is_fast)
+		atomic_store_explicit(&pool->is_much_bare, true,
+				      memory_order_relaxed);
 }
 
 void vs_mark_all(struct vs_pool *pool)
@@ -180,14 +236,6 @@ static uint64_t pace(struct vs_pool *pool)
 	uint64_t ticks = vs_fence_pace(&pool->fence);
 
 	return pool->turnover.is_fast ? 2 * ticks : ticks;
-}
-
-/* Little memory is not worth a marker before it is needed. */
-static bool is_much(const struct vs_pool *pool)
-{
-	uint64_t quantum = pool->need / QUANTA;
-
-	return pool->unmarked_bytes > quantum && quantum > VS_SMALL_MAX;
 }
 
 /* A program that is fast would have a marker for every free. */

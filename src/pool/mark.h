@@ -8,11 +8,18 @@
  * little work. A free makes no driver call, unless it is one of many over some
  * time, or of much memory: it leaves the marker to the next allocation.
  *
- * Note [Kernels that wait for the host]: a program may free, start a kernel
- * that runs until the host lets it end, and then allocate: the driver has the
- * memory back by then. A marker recorded that late would end with the kernel.
- * So only a small part of the device's memory, small objects included, may be
- * without a marker between two allocations.
+ * Note [Before work]: a program may free, start a kernel that runs for long, or
+ * until the host lets it end, and then allocate: the driver has the memory back
+ * by then. A marker recorded that late would end with the kernel. So what is
+ * bare gets one before the program gives the GPU work (vs_pool_before_work). A
+ * marker takes some .3 us, a launch a few, and a framework that caches nothing
+ * frees before each of them: what is little is rationed, with some to spare for
+ * a program that has made few of late.
+ *
+ * Note [Kernels that wait for the host]: work may be given unseen, or by
+ * another thread in the same moment. So only a small part of the device's
+ * memory, small objects included, may be without a marker between two
+ * allocations.
  *
  * Without context events there is only cuCtxSynchronize to wait with, which has
  * no patience, so that no allocation waits by it but to be spared an out of
@@ -49,6 +56,11 @@ bool vs_mark_may_bring(struct vs_pool *pool, uint64_t span);
 void vs_mark_freed(struct vs_pool *pool, uint64_t bytes);
 /* The same of small objects, which get their markers elsewhere. */
 void vs_mark_freed_small(struct vs_pool *pool, uint64_t bytes);
+/*
+ * Something is bare, and the program is about to give the GPU work: a marker,
+ * if that is due. Takes no lock but the fence's; any thread.
+ */
+void vs_mark_before_work(struct vs_pool *pool) __attribute__((cold));
 /* After a free: a marker, if much has long been without. */
 void vs_mark_at_free(struct vs_pool *pool);
 /* The same without the lock: waits, where there can be no marker now. */

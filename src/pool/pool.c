@@ -13,6 +13,7 @@
 #include "pool/capture.h"
 #include "pool/fill.h"
 #include "pool/grow.h"
+#include "pool/mark.h"
 #include "pool/owner.h"
 #include "pool/range.h"
 #include "pool/slab.h"
@@ -96,6 +97,17 @@ CUresult vs_pool_free(CUdeviceptr p)
 	if (__builtin_expect(r == CUDA_SUCCESS, 1))
 		return CUDA_SUCCESS;
 	return free_slow(t, current, pool, p);
+}
+
+/* Hot: before each launch, copy and set. */
+void vs_pool_before_work(void)
+{
+	int n = atomic_load_explicit(&n_pools, memory_order_acquire);
+
+	for (int i = 0; i < n; i++) {
+		if (__builtin_expect(vs_fence_is_bare(&pools[i]->fence), 0))
+			vs_mark_before_work(pools[i]);
+	}
 }
 
 struct vs_pool *vs_pool_at(CUdeviceptr p)

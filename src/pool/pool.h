@@ -167,6 +167,11 @@ bool vs_pool_is_waiting(int i);
  */
 void vs_pool_ending(bool is);
 /*
+ * The program is about to give the GPU work, of any context: what was freed
+ * gets a marker first, see Note [Before work] in pool/mark.h. Cheap.
+ */
+void vs_pool_before_work(void);
+/*
  * The program is about to wait for the GPU: what it freed gets a marker, so
  * that the wait is for that, too. It has just done so: the marker is looked at
  * next (and decay 0 acts here). Cheap.

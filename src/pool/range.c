@@ -340,7 +340,7 @@ void vs_range_end_life(struct vs_pool *pool, struct vs_range *r)
 void vs_range_put_off(struct vs_pool *pool, struct vs_range *r)
 {
 	r->state = VS_RANGE_PENDING;
-	r->tag = vs_fence_tag(&pool->fence);
+	r->tag = vs_fence_tag_freed(&pool->fence);
 	TAILQ_INSERT_TAIL(&pool->pending, r, link);
 	pool->pending_bytes += r->span;
 	vs_mark_freed(pool, r->span);

@@ -310,7 +310,7 @@ bool vs_slab_bury(struct vs_pool *pool, struct vs_slab *slab, unsigned i)
 	unlist_dead(pool, slab);
 	slab->dead_map[i / 64] |= (uint64_t)1 << i % 64;
 	slab->n_dead++;
-	slab->dead_tag = vs_fence_tag(&pool->fence);
+	slab->dead_tag = vs_fence_tag_freed(&pool->fence);
 	TAILQ_INSERT_TAIL(&pool->dead_slabs, slab, dead_link);
 	pool->dead_small += slab->n_dead * vs_class_size(slab->class);
 	vs_dead_show(pool);

@@ -74,10 +74,13 @@ struct vs_pool {
 	uint64_t pending_bytes;	      /* of that list and guard's */
 	uint64_t unmarked_bytes;      /* freed (pending, dead), no marker yet */
 	uint64_t unmarked_since;      /* the first of them; ticks */
-	uint64_t marked;	      /* last, without need; ticks */
-	uint64_t bare_bytes;	      /* freed, small objects too, since... */
-	uint64_t bare_tag;	      /* ... a marker last covered this tag */
-	uint64_t now;		      /* clock, ns, as of the last tick */
+	_Atomic bool is_much_bare;    /* they are much; read anywhere */
+	/* ticks; see Note [Before work] in pool/mark.h; any thread */
+	_Atomic uint64_t rations_used;
+	uint64_t marked;      /* last, without need; ticks */
+	uint64_t bare_bytes;  /* freed, small objects too, since... */
+	uint64_t bare_tag;    /* ... a marker last covered this tag */
+	uint64_t now;	      /* clock, ns, as of the last tick */
 	uint64_t small_bytes; /* live small objects, when last added up */
 	uint64_t need;	      /* bytes; see Note [Need] in pool/grow.h */
 	struct vs_late late;

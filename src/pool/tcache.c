@@ -177,7 +177,7 @@ CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
 		spin_unlock(tc);
 		return CUDA_SUCCESS; /* lost to the pool until the reset */
 	}
-	tag = vs_fence_tag(&tc->pool->fence);
+	tag = vs_fence_tag_freed(&tc->pool->fence);
 	if (tag != bin->freed->tag) {
 		bin->n_old = bin->freed->n;
 		bin->tag_old = bin->freed->tag;
@@ -435,7 +435,7 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
 	}
 	one.n = 1;
 	one.obj[0] = (struct vs_obj){p, &slab->words[i]};
-	one.tag = vs_fence_tag(&pool->fence);
+	one.tag = vs_fence_tag_freed(&pool->fence);
 	if (slab->ctx->slabs && !vs_slab_bury(pool, slab, i))
 		vs_slab_return_few(pool, slab->ctx->slabs, slab->class, &one);
 	vs_stat_bump(pool, odd_frees, 1);

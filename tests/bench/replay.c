@@ -213,6 +213,7 @@ static int run(const struct trace *t, struct outcome *o)
 		}
 		if (vs_pool_alloc(op->size, &p[op->id]))
 			goto fail;
+		vs_pool_before_work();
 		if (gpu.ratio > 0)
 			launch(op->size);
 		size[op->id] = op->size;

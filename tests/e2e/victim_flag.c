@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_flag [cycle | begin | full | peer]: frees memory, starts a kernel that
- * runs until the host raises a flag, and allocates meanwhile. The simulated
- * driver has the memory back by then and waits for nothing. So it is beside an
- * open capture. Not for a GPU: under the shim this ended well on an H200
- * (580.159.04), without it the driver hung in one of the steps, and so did
+ * victim_flag [cycle | begin | full | peer | used]: frees memory, starts a
+ * kernel that runs until the host raises a flag, and allocates meanwhile. The
+ * simulated driver has the memory back by then and waits for nothing. So it is
+ * beside an open capture. Not for a GPU: under the shim this ended well on an
+ * H200 (580.159.04), without it the driver hung in one of the steps, and so did
  * other processes until it was killed.
  */
 #include <pthread.h>
@@ -112,6 +112,29 @@ static void cycle(CUfunction kernel, CUstream stream, CUstream captured,
 	printf("%d times, captured\n", n_times);
 }
 
+/* What was had beside the kernel is used, and then that is let go. */
+static void use(CUfunction kernel, CUstream stream, CUstream other)
+{
+	const size_t size = 64 * MiB;
+	CUdeviceptr p = victim_alloc(size), at = 0;
+	void *arguments[] = {&at};
+
+	TRY(cuMemHostGetDevicePointer(&at, (void *)flag, 0));
+	TRY(cuMemsetD8Async(p, 1, size, other));
+	TRY(cuStreamSynchronize(other));
+	victim_free(p);
+	*flag = 0;
+	victim_launch(kernel, stream, arguments);
+	p = victim_alloc(size);
+	TRY(cuMemsetD8Async(p, 2, size, other));
+	TRY(cuStreamSynchronize(other));
+	*flag = 1;
+	TRY(cuStreamSynchronize(stream));
+	CHECK(victim_is_filled(p, size, 2));
+	victim_free(p);
+	puts("used");
+}
+
 static CUcontext ctx;
 
 static _Atomic bool may_go_on;
@@ -198,6 +221,8 @@ int main(int argc, char **argv)
 		cycle(kernel, stream, captured, i);
 	if (is_begin)
 		begin(kernel, stream, captured);
+	if (!strcmp(what, "used"))
+		use(kernel, stream, captured);
 	if (!strcmp(what, "peer"))
 		beside_a_peer();
 	for (int i = 1; is_full && i <= 100; i *= 10)

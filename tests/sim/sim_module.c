@@ -404,3 +404,27 @@ CUresult sim_cuLaunchHostFunc(CUstream hStream, CUhostFn fn, void *userData)
 	op.u.host.data = userData;
 	return sim_submit(stream, &op, 1);
 }
+
+static void run_callback(const struct sim_op *op)
+{
+	op->u.callback.fn(op->u.callback.stream, CUDA_SUCCESS,
+			  op->u.callback.data);
+}
+
+CUresult sim_cuStreamAddCallback(CUstream hStream, CUstreamCallback callback,
+				 void *userData, unsigned int flags)
+{
+	struct sim_op op = {.name = "callback",
+			    .call = sim_thread.call,
+			    .host_function = true,
+			    .run = run_callback,
+			    .u.callback = {callback, hStream, userData}};
+	struct sim_stream *stream;
+	CUresult result = sim_stream_get(hStream, &stream);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!callback || flags)
+		return CUDA_ERROR_INVALID_VALUE;
+	return sim_submit(stream, &op, 1);
+}

@@ -84,6 +84,11 @@ struct sim_op {
 			void *data;
 		} host;
 		struct {
+			CUstreamCallback fn;
+			CUstream stream;
+			void *data;
+		} callback;
+		struct {
 			void *object;
 			uint64_t value;
 		} any;

@@ -404,6 +404,7 @@ static CUresult fake_record(CUcontext ctx, CUevent e)
 static CUresult fake_wait(CUcontext ctx, CUevent e)
 {
 	(void)ctx, (void)e;
+	fake.orders++;
 	return CUDA_SUCCESS;
 }
 

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * work: what a stream is given beside kernels, copies and sets, and may take
+ * long: functions of the host, and waits for what the host, another device or
+ * another process does. Nothing is done to them: what was freed gets its marker
+ * before (Note [Before work] in pool/mark.h).
+ */
+#include "hook/hook.h"
+
+#define RETURN_WORK(call, ...)                                                 \
+	do {                                                                   \
+		vs_enter_work(VS_API_##call);                                  \
+		return vs_seen(vs_real.call(__VA_ARGS__));                     \
+	} while (0)
+
+VS_EXPORT CUresult CUDAAPI cuLaunchHostFunc(CUstream stream, CUhostFn fn,
+					    void *data)
+{
+	RETURN_WORK(cuLaunchHostFunc, stream, fn, data);
+}
+
+VS_EXPORT CUresult CUDAAPI cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn fn,
+						 void *data)
+{
+	RETURN_WORK(cuLaunchHostFunc_ptsz, stream, fn, data);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamAddCallback(CUstream stream,
+					       CUstreamCallback callback,
+					       void *data, unsigned int flags)
+{
+	RETURN_WORK(cuStreamAddCallback, stream, callback, data, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamAddCallback_ptsz(CUstream stream,
+						    CUstreamCallback callback,
+						    void *data,
+						    unsigned int flags)
+{
+	RETURN_WORK(cuStreamAddCallback_ptsz, stream, callback, data, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamWaitValue32(CUstream stream, CUdeviceptr at,
+					       cuuint32_t value,
+					       unsigned int flags)
+{
+	RETURN_WORK(cuStreamWaitValue32, stream, at, value, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamWaitValue32_ptsz(CUstream stream,
+						    CUdeviceptr at,
+						    cuuint32_t value,
+						    unsigned int flags)
+{
+	RETURN_WORK(cuStreamWaitValue32_ptsz, stream, at, value, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamWaitValue32_v2(CUstream stream,
+						  CUdeviceptr at,
+						  cuuint32_t value,
+						  unsigned int flags)
+{
+	RETURN_WORK(cuStreamWaitValue32_v2, stream, at, value, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamWaitValue32_v2_ptsz(CUstream stream,
+						       CUdeviceptr at,
+						       cuuint32_t value,
+						       unsigned int flags)
+{
+	RETURN_WORK(cuStreamWaitValue32_v2_ptsz, stream, at, value, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamWaitValue64(CUstream stream, CUdeviceptr at,
+					       cuuint64_t value,
+					       unsigned int flags)
+{
+	RETURN_WORK(cuStreamWaitValue64, stream, at, value, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamWaitValue64_ptsz(CUstream stream,
+						    CUdeviceptr at,
+						    cuuint64_t value,
+						    unsigned int flags)
+{
+	RETURN_WORK(cuStreamWaitValue64_ptsz, stream, at, value, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamWaitValue64_v2(CUstream stream,
+						  CUdeviceptr at,
+						  cuuint64_t value,
+						  unsigned int flags)
+{
+	RETURN_WORK(cuStreamWaitValue64_v2, stream, at, value, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamWaitValue64_v2_ptsz(CUstream stream,
+						       CUdeviceptr at,
+						       cuuint64_t value,
+						       unsigned int flags)
+{
+	RETURN_WORK(cuStreamWaitValue64_v2_ptsz, stream, at, value, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamBatchMemOp(CUstream stream, unsigned int n,
+					      CUstreamBatchMemOpParams *ops,
+					      unsigned int flags)
+{
+	RETURN_WORK(cuStreamBatchMemOp, stream, n, ops, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI
+cuStreamBatchMemOp_ptsz(CUstream stream, unsigned int n,
+			CUstreamBatchMemOpParams *ops, unsigned int flags)
+{
+	RETURN_WORK(cuStreamBatchMemOp_ptsz, stream, n, ops, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamBatchMemOp_v2(CUstream stream,
+						 unsigned int n,
+						 CUstreamBatchMemOpParams *ops,
+						 unsigned int flags)
+{
+	RETURN_WORK(cuStreamBatchMemOp_v2, stream, n, ops, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI
+cuStreamBatchMemOp_v2_ptsz(CUstream stream, unsigned int n,
+			   CUstreamBatchMemOpParams *ops, unsigned int flags)
+{
+	RETURN_WORK(cuStreamBatchMemOp_v2_ptsz, stream, n, ops, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI
+cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *semaphores,
+			      const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params,
+			      unsigned int n, CUstream stream)
+{
+	RETURN_WORK(cuWaitExternalSemaphoresAsync, semaphores, params, n,
+		    stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuWaitExternalSemaphoresAsync_ptsz(
+	const CUexternalSemaphore *semaphores,
+	const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *params, unsigned int n,
+	CUstream stream)
+{
+	RETURN_WORK(cuWaitExternalSemaphoresAsync_ptsz, semaphores, params, n,
+		    stream);
+}
