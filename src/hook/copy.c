@@ -485,15 +485,6 @@ static void add_owner(struct vs_order *order, const struct end *end)
 		order->owners[order->n++] = owner;
 }
 
-/* The context that is current has its flag for its own memory alone. */
-static bool must_wait(const struct end *end, CUcontext current)
-{
-	uint64_t is_sync;
-
-	return end->is_ours && end->span.ctx != current &&
-	       vs_memops_get(&end->span, &is_sync) && is_sync;
-}
-
 void vs_copy_begin(struct vs_order *order, const CUDA_MEMCPY3D *copy,
 		   struct vs_way way)
 {
@@ -509,10 +500,9 @@ void vs_copy_begin(struct vs_order *order, const CUDA_MEMCPY3D *copy,
 	order->current = vs_vmm_current();
 	if (!order->current)
 		return;
-	if (!way.is_async && (must_wait(&dst, order->current) ||
-			      must_wait(&src, order->current)))
-		order->waits_for =
-			is_due ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD;
+	order->must_wait = !way.is_async && (vs_memops_is_set(dst.at) ||
+					     vs_memops_is_set(src.at));
+	order->is_per_thread = way.is_per_thread;
 	if (!is_due)
 		return;
 	add_owner(order, &dst);
@@ -521,10 +511,12 @@ void vs_copy_begin(struct vs_order *order, const CUDA_MEMCPY3D *copy,
 		vs_pool_follow(order->current, order->owners[i]);
 }
 
-void vs_order_close(const struct vs_order *order, CUresult result)
+CUresult vs_order_close(const struct vs_order *order, CUresult result)
 {
 	for (unsigned i = 0; i < order->n; i++)
 		vs_pool_follow(order->owners[i], order->current);
-	if (order->waits_for && result == CUDA_SUCCESS)
-		vs_real.cuStreamSynchronize(order->waits_for);
+	if (!order->must_wait || result != CUDA_SUCCESS)
+		return result;
+	return vs_real.cuStreamSynchronize(
+		order->is_per_thread ? CU_STREAM_PER_THREAD : CU_STREAM_LEGACY);
 }

@@ -77,8 +77,9 @@ static inline CUDA_MEMCPY3D vs_copy_row(CUdeviceptr dst, CUdeviceptr src,
 struct vs_order {
 	CUcontext current, owners[2];
 	unsigned n; /* owners */
-	/* NULL: nothing there is SYNC_MEMOPS memory of another context */
-	CUstream waits_for;
+	/* synchronous, and some of it is SYNC_MEMOPS memory (hook/memops) */
+	bool must_wait;
+	bool is_per_thread; /* then: in the thread's own NULL stream */
 };
 
 static inline bool vs_order_is_due(struct vs_way way)
@@ -118,9 +119,9 @@ static inline size_t vs_set_extent(size_t pitch, size_t width, size_t height)
 /* There is something to do before the copy. */
 static inline bool vs_copy_is_due(struct vs_way way)
 {
-	return vs_unlikely(vs_pool_ctx_count() > 1) &&
-	       (vs_order_is_due(way) || vs_copy_may_be_of_peer() ||
-		(!way.is_async && vs_memops_is_any()));
+	return (vs_unlikely(vs_pool_ctx_count() > 1) &&
+		(vs_order_is_due(way) || vs_copy_may_be_of_peer())) ||
+	       (!way.is_async && vs_unlikely(vs_memops_is_any()));
 }
 
 /*
@@ -129,13 +130,29 @@ static inline bool vs_copy_is_due(struct vs_way way)
  */
 void vs_copy_begin(struct vs_order *order, const CUDA_MEMCPY3D *copy,
 		   struct vs_way way) __attribute__((cold));
-void vs_order_close(const struct vs_order *order, CUresult result)
+CUresult vs_order_close(const struct vs_order *order, CUresult result)
 	__attribute__((cold));
 
-static inline void vs_order_end(const struct vs_order *order, CUresult result)
+/* Passes on what the driver answered to the copy, or to a wait for it. */
+static inline CUresult vs_order_end(const struct vs_order *order,
+				    CUresult result)
 {
-	if (vs_unlikely(order->n > 0 || order->waits_for))
-		vs_order_close(order, result);
+	if (vs_likely(order->n == 0 && !order->must_wait))
+		return result;
+	return vs_order_close(order, result);
+}
+
+/* The same for another synchronous call, that reaches `dst`, and `src` or 0. */
+static inline CUresult vs_copy_ended(CUresult result, CUdeviceptr dst,
+				     CUdeviceptr src, struct vs_way way)
+{
+	struct vs_order order = {.must_wait = true,
+				 .is_per_thread = way.is_per_thread};
+
+	if (vs_likely(!vs_memops_is_any()) || way.is_async ||
+	    !(vs_memops_is_set(dst) || vs_memops_is_set(src)))
+		return result;
+	return vs_order_close(&order, result);
 }
 
 /* True when a call may have failed because a device lacks access. */
@@ -195,7 +212,7 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 				result = vs_real.api(__VA_ARGS__);             \
 			if (vs_refused(result))                                \
 				result = between_;                             \
-			vs_order_end(&order, result);                          \
+			result = vs_order_end(&order, result);                 \
 		}                                                              \
 		vs_seen(result);                                               \
 	})

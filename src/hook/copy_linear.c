@@ -194,7 +194,9 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_ctx,
 	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, NULL);
-	return vs_seen(vs_real.cuMemcpyPeer(dst, dst_ctx, src, src_ctx, size));
+	return vs_seen(vs_copy_ended(
+		vs_real.cuMemcpyPeer(dst, dst_ctx, src, src_ctx, size), dst,
+		src, VS_PLAIN));
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyPeer_ptds(CUdeviceptr dst, CUcontext dst_ctx,
@@ -205,8 +207,9 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeer_ptds(CUdeviceptr dst, CUcontext dst_ctx,
 	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, NULL);
-	return vs_seen(
-		vs_real.cuMemcpyPeer_ptds(dst, dst_ctx, src, src_ctx, size));
+	return vs_seen(vs_copy_ended(
+		vs_real.cuMemcpyPeer_ptds(dst, dst_ctx, src, src_ctx, size),
+		dst, src, VS_PLAIN_PT));
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_ctx,

@@ -189,19 +189,30 @@ static bool is_beyond_peer(const CUDA_MEMCPY3D_PEER *c)
 	return vs_copy_is_beyond(&copy);
 }
 
+static CUdeviceptr end_of_peer(CUmemorytype type, CUdeviceptr p)
+{
+	return type == CU_MEMORYTYPE_DEVICE || type == CU_MEMORYTYPE_UNIFIED
+		       ? p
+		       : 0;
+}
+
 static void peer_3d(const CUDA_MEMCPY3D_PEER *c, CUstream stream)
 {
-	CUdeviceptr dst = 0, src = 0;
+	if (c)
+		vs_copy_peer(end_of_peer(c->dstMemoryType, c->dstDevice),
+			     end_of_peer(c->srcMemoryType, c->srcDevice),
+			     stream);
+}
 
-	if (!c)
-		return;
-	if (c->dstMemoryType == CU_MEMORYTYPE_DEVICE ||
-	    c->dstMemoryType == CU_MEMORYTYPE_UNIFIED)
-		dst = c->dstDevice;
-	if (c->srcMemoryType == CU_MEMORYTYPE_DEVICE ||
-	    c->srcMemoryType == CU_MEMORYTYPE_UNIFIED)
-		src = c->srcDevice;
-	vs_copy_peer(dst, src, stream);
+/* After a synchronous one. */
+static CUresult peer_3d_ended(CUresult result, const CUDA_MEMCPY3D_PEER *c,
+			      struct vs_way way)
+{
+	if (result == CUDA_SUCCESS)
+		result = vs_copy_ended(
+			result, end_of_peer(c->dstMemoryType, c->dstDevice),
+			end_of_peer(c->srcMemoryType, c->srcDevice), way);
+	return vs_seen(result);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy)
@@ -209,7 +220,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy)
 	if (vs_enter_work(VS_API_cuMemcpy3DPeer) && is_beyond_peer(copy))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	peer_3d(copy, NULL);
-	return vs_seen(vs_real.cuMemcpy3DPeer(copy));
+	return peer_3d_ended(vs_real.cuMemcpy3DPeer(copy), copy, VS_PLAIN);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy)
@@ -217,7 +228,8 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy)
 	if (vs_enter_work(VS_API_cuMemcpy3DPeer_ptds) && is_beyond_peer(copy))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	peer_3d(copy, NULL);
-	return vs_seen(vs_real.cuMemcpy3DPeer_ptds(copy));
+	return peer_3d_ended(vs_real.cuMemcpy3DPeer_ptds(copy), copy,
+			     VS_PLAIN_PT);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy,

@@ -12,104 +12,117 @@ static inline bool is_beyond(CUdeviceptr dst, size_t size, CUstream stream)
 }
 
 /*
- * The driver's function of this row, on a stream or NULL, for so many bytes,
- * and its arguments.
+ * The driver's function of this row, made so, for so many bytes, and its
+ * arguments.
  */
-#define SET(api, stream, size, dst, ...)                                       \
-	((vs_enter_work(VS_API_##api) && is_beyond(dst, size, stream)) ||      \
-			 vs_set_is_refused(dst, stream)                        \
-		 ? CUDA_ERROR_INVALID_VALUE                                    \
-		 : vs_seen(vs_real.api(dst, __VA_ARGS__)))
+#define SET(api, how, size, dst, ...)                                          \
+	__extension__({                                                        \
+		const struct vs_way way = how;                                 \
+		CUresult result = CUDA_ERROR_INVALID_VALUE;                    \
+                                                                               \
+		if (!(vs_enter_work(VS_API_##api) &&                           \
+		      is_beyond(dst, size, way.stream)) &&                     \
+		    !vs_set_is_refused(dst, way.stream))                       \
+			result = vs_seen(vs_copy_ended(                        \
+				vs_real.api(dst, __VA_ARGS__), dst, 0, way));  \
+		result;                                                        \
+	})
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD8_v2(CUdeviceptr dst, unsigned char value,
 					 size_t n)
 {
-	return SET(cuMemsetD8_v2, NULL, n, dst, value, n);
+	return SET(cuMemsetD8_v2, VS_PLAIN, n, dst, value, n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD8_v2_ptds(CUdeviceptr dst,
 					      unsigned char value, size_t n)
 {
-	return SET(cuMemsetD8_v2_ptds, NULL, n, dst, value, n);
+	return SET(cuMemsetD8_v2_ptds, VS_PLAIN_PT, n, dst, value, n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD8Async(CUdeviceptr dst, unsigned char value,
 					   size_t n, CUstream stream)
 {
-	return SET(cuMemsetD8Async, stream, n, dst, value, n, stream);
+	return SET(cuMemsetD8Async, VS_ASYNC(stream), n, dst, value, n, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD8Async_ptsz(CUdeviceptr dst,
 						unsigned char value, size_t n,
 						CUstream stream)
 {
-	return SET(cuMemsetD8Async_ptsz, stream, n, dst, value, n, stream);
+	return SET(cuMemsetD8Async_ptsz, VS_ASYNC_PT(stream), n, dst, value, n,
+		   stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD16_v2(CUdeviceptr dst, unsigned short value,
 					  size_t n)
 {
-	return SET(cuMemsetD16_v2, NULL, n * 2, dst, value, n);
+	return SET(cuMemsetD16_v2, VS_PLAIN, n * 2, dst, value, n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD16_v2_ptds(CUdeviceptr dst,
 					       unsigned short value, size_t n)
 {
-	return SET(cuMemsetD16_v2_ptds, NULL, n * 2, dst, value, n);
+	return SET(cuMemsetD16_v2_ptds, VS_PLAIN_PT, n * 2, dst, value, n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD16Async(CUdeviceptr dst,
 					    unsigned short value, size_t n,
 					    CUstream stream)
 {
-	return SET(cuMemsetD16Async, stream, n * 2, dst, value, n, stream);
+	return SET(cuMemsetD16Async, VS_ASYNC(stream), n * 2, dst, value, n,
+		   stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD16Async_ptsz(CUdeviceptr dst,
 						 unsigned short value, size_t n,
 						 CUstream stream)
 {
-	return SET(cuMemsetD16Async_ptsz, stream, n * 2, dst, value, n, stream);
+	return SET(cuMemsetD16Async_ptsz, VS_ASYNC_PT(stream), n * 2, dst,
+		   value, n, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD32_v2(CUdeviceptr dst, unsigned int value,
 					  size_t n)
 {
-	return SET(cuMemsetD32_v2, NULL, n * 4, dst, value, n);
+	return SET(cuMemsetD32_v2, VS_PLAIN, n * 4, dst, value, n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD32_v2_ptds(CUdeviceptr dst,
 					       unsigned int value, size_t n)
 {
-	return SET(cuMemsetD32_v2_ptds, NULL, n * 4, dst, value, n);
+	return SET(cuMemsetD32_v2_ptds, VS_PLAIN_PT, n * 4, dst, value, n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD32Async(CUdeviceptr dst, unsigned int value,
 					    size_t n, CUstream stream)
 {
-	return SET(cuMemsetD32Async, stream, n * 4, dst, value, n, stream);
+	return SET(cuMemsetD32Async, VS_ASYNC(stream), n * 4, dst, value, n,
+		   stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD32Async_ptsz(CUdeviceptr dst,
 						 unsigned int value, size_t n,
 						 CUstream stream)
 {
-	return SET(cuMemsetD32Async_ptsz, stream, n * 4, dst, value, n, stream);
+	return SET(cuMemsetD32Async_ptsz, VS_ASYNC_PT(stream), n * 4, dst,
+		   value, n, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D8_v2(CUdeviceptr dst, size_t pitch,
 					   unsigned char value, size_t width,
 					   size_t height)
 {
-	return SET(cuMemsetD2D8_v2, NULL, vs_set_extent(pitch, width, height),
-		   dst, pitch, value, width, height);
+	return SET(cuMemsetD2D8_v2, VS_PLAIN,
+		   vs_set_extent(pitch, width, height), dst, pitch, value,
+		   width, height);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemsetD2D8_v2_ptds(CUdeviceptr dst, size_t pitch,
 						unsigned char value,
 						size_t width, size_t height)
 {
-	return SET(cuMemsetD2D8_v2_ptds, NULL,
+	return SET(cuMemsetD2D8_v2_ptds, VS_PLAIN_PT,
 		   vs_set_extent(pitch, width, height), dst, pitch, value,
 		   width, height);
 }
@@ -118,7 +131,7 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D8Async(CUdeviceptr dst, size_t pitch,
 					     unsigned char value, size_t width,
 					     size_t height, CUstream stream)
 {
-	return SET(cuMemsetD2D8Async, stream,
+	return SET(cuMemsetD2D8Async, VS_ASYNC(stream),
 		   vs_set_extent(pitch, width, height), dst, pitch, value,
 		   width, height, stream);
 }
@@ -128,7 +141,7 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D8Async_ptsz(CUdeviceptr dst, size_t pitch,
 						  size_t width, size_t height,
 						  CUstream stream)
 {
-	return SET(cuMemsetD2D8Async_ptsz, stream,
+	return SET(cuMemsetD2D8Async_ptsz, VS_ASYNC_PT(stream),
 		   vs_set_extent(pitch, width, height), dst, pitch, value,
 		   width, height, stream);
 }
@@ -137,7 +150,7 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D16_v2(CUdeviceptr dst, size_t pitch,
 					    unsigned short value, size_t width,
 					    size_t height)
 {
-	return SET(cuMemsetD2D16_v2, NULL,
+	return SET(cuMemsetD2D16_v2, VS_PLAIN,
 		   vs_set_extent(pitch, width * 2, height), dst, pitch, value,
 		   width, height);
 }
@@ -146,7 +159,7 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D16_v2_ptds(CUdeviceptr dst, size_t pitch,
 						 unsigned short value,
 						 size_t width, size_t height)
 {
-	return SET(cuMemsetD2D16_v2_ptds, NULL,
+	return SET(cuMemsetD2D16_v2_ptds, VS_PLAIN_PT,
 		   vs_set_extent(pitch, width * 2, height), dst, pitch, value,
 		   width, height);
 }
@@ -156,7 +169,7 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D16Async(CUdeviceptr dst, size_t pitch,
 					      size_t width, size_t height,
 					      CUstream stream)
 {
-	return SET(cuMemsetD2D16Async, stream,
+	return SET(cuMemsetD2D16Async, VS_ASYNC(stream),
 		   vs_set_extent(pitch, width * 2, height), dst, pitch, value,
 		   width, height, stream);
 }
@@ -167,7 +180,7 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D16Async_ptsz(CUdeviceptr dst,
 						   size_t width, size_t height,
 						   CUstream stream)
 {
-	return SET(cuMemsetD2D16Async_ptsz, stream,
+	return SET(cuMemsetD2D16Async_ptsz, VS_ASYNC_PT(stream),
 		   vs_set_extent(pitch, width * 2, height), dst, pitch, value,
 		   width, height, stream);
 }
@@ -176,7 +189,7 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D32_v2(CUdeviceptr dst, size_t pitch,
 					    unsigned int value, size_t width,
 					    size_t height)
 {
-	return SET(cuMemsetD2D32_v2, NULL,
+	return SET(cuMemsetD2D32_v2, VS_PLAIN,
 		   vs_set_extent(pitch, width * 4, height), dst, pitch, value,
 		   width, height);
 }
@@ -185,7 +198,7 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D32_v2_ptds(CUdeviceptr dst, size_t pitch,
 						 unsigned int value,
 						 size_t width, size_t height)
 {
-	return SET(cuMemsetD2D32_v2_ptds, NULL,
+	return SET(cuMemsetD2D32_v2_ptds, VS_PLAIN_PT,
 		   vs_set_extent(pitch, width * 4, height), dst, pitch, value,
 		   width, height);
 }
@@ -194,7 +207,7 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D32Async(CUdeviceptr dst, size_t pitch,
 					      unsigned int value, size_t width,
 					      size_t height, CUstream stream)
 {
-	return SET(cuMemsetD2D32Async, stream,
+	return SET(cuMemsetD2D32Async, VS_ASYNC(stream),
 		   vs_set_extent(pitch, width * 4, height), dst, pitch, value,
 		   width, height, stream);
 }
@@ -205,7 +218,7 @@ VS_EXPORT CUresult CUDAAPI cuMemsetD2D32Async_ptsz(CUdeviceptr dst,
 						   size_t width, size_t height,
 						   CUstream stream)
 {
-	return SET(cuMemsetD2D32Async_ptsz, stream,
+	return SET(cuMemsetD2D32Async_ptsz, VS_ASYNC_PT(stream),
 		   vs_set_extent(pitch, width * 4, height), dst, pitch, value,
 		   width, height, stream);
 }

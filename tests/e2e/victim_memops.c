@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * victim_memops: SYNC_MEMOPS is set for an allocation, as who registers it with
- * a NIC does; from then on a plain copy has ended when it returns, whatever
- * flags the program gives the context.
+ * a NIC does; from then on a plain copy or set of it has ended when it returns,
+ * whatever flags the program gives the context, and none of other memory.
  */
 #include "victim_link.h"
 
@@ -17,14 +17,101 @@ static void CUDA_CB end_late(void *unused)
 	is_over = true;
 }
 
-/* One context's memory, copied behind some work of its NULL stream. */
-static void copy(const char *when, CUdeviceptr to, CUdeviceptr from)
+/* Copies and sets of `size` bytes, all plain, which need not wait. */
+static void copy_linear(CUdeviceptr to, CUdeviceptr from)
+{
+	TRY(cuMemcpyDtoD(to, from, SIZE));
+}
+
+static void copy_unified(CUdeviceptr to, CUdeviceptr from)
+{
+	TRY(cuMemcpy(to, from, SIZE));
+}
+
+static void copy_pitched(CUdeviceptr to, CUdeviceptr from)
+{
+	CUDA_MEMCPY2D c = {.dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			   .dstDevice = to,
+			   .dstPitch = 4096,
+			   .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			   .srcDevice = from,
+			   .srcPitch = 4096,
+			   .WidthInBytes = 4000,
+			   .Height = 500};
+
+	TRY(cuMemcpy2D(&c));
+}
+
+static void copy_peer(CUdeviceptr to, CUdeviceptr from)
+{
+	CUcontext ctx;
+
+	TRY(cuCtxGetCurrent(&ctx));
+	TRY(cuMemcpyPeer(to, ctx, from, ctx, SIZE));
+}
+
+static void copy_peer_3d(CUdeviceptr to, CUdeviceptr from)
+{
+	CUcontext ctx;
+	CUDA_MEMCPY3D_PEER c = {.dstMemoryType = CU_MEMORYTYPE_DEVICE,
+				.dstDevice = to,
+				.dstPitch = 4096,
+				.dstHeight = 500,
+				.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+				.srcDevice = from,
+				.srcPitch = 4096,
+				.srcHeight = 500,
+				.WidthInBytes = 4000,
+				.Height = 500,
+				.Depth = 1};
+
+	TRY(cuCtxGetCurrent(&ctx));
+	c.dstContext = c.srcContext = ctx;
+	TRY(cuMemcpy3DPeer(&c));
+}
+
+static void set_bytes(CUdeviceptr to, CUdeviceptr from)
+{
+	(void)from;
+	TRY(cuMemsetD8(to, 7, SIZE));
+}
+
+static void set_rows(CUdeviceptr to, CUdeviceptr from)
+{
+	(void)from;
+	TRY(cuMemsetD2D32(to, 4096, 7, 1000, 500));
+}
+
+static const struct {
+	const char *name;
+	void (*make)(CUdeviceptr to, CUdeviceptr from);
+} calls[] = {
+	{"copy", copy_linear},		{"unified copy", copy_unified},
+	{"pitched copy", copy_pitched}, {"peer copy", copy_peer},
+	{"3D peer copy", copy_peer_3d}, {"set", set_bytes},
+	{"set of rows", set_rows},
+};
+
+/* One call, behind some work of the NULL stream. */
+static void try_call(const char *when, int i, CUdeviceptr to, CUdeviceptr from)
 {
 	is_over = false;
 	TRY(cuLaunchHostFunc(NULL, end_late, NULL));
-	TRY(cuMemcpyDtoD(to, from, SIZE));
-	printf("%s: copied when it returns: %d\n", when, is_over);
+	calls[i].make(to, from);
+	printf("%s: %s, ended when it returns: %d\n", when, calls[i].name,
+	       is_over);
 	TRY(cuCtxSynchronize());
+}
+
+static void copy(const char *when, CUdeviceptr to, CUdeviceptr from)
+{
+	try_call(when, 0, to, from);
+}
+
+static void try_all(const char *when, CUdeviceptr to, CUdeviceptr from)
+{
+	for (int i = 0; i < (int)(sizeof(calls) / sizeof(calls[0])); i++)
+		try_call(when, i, to, from);
 }
 
 /* What the program has set for the context, and for the device's. */
@@ -94,19 +181,24 @@ static void within_a_capture(CUdeviceptr p, unsigned wanted)
 
 int main(void)
 {
-	CUdeviceptr p, q;
-	unsigned yes = 1;
+	CUdeviceptr p, q, other[2];
+	unsigned yes = 1, no = 0;
 	CUdevice device;
 
 	victim_start(0);
 	TRY(cuDeviceGet(&device, 0));
 	p = victim_alloc(SIZE);
 	q = victim_alloc(SIZE);
+	for (int i = 0; i < 2; i++)
+		other[i] = victim_alloc(SIZE);
+	try_all("not set", q, p);
 	within_a_capture(p, 1);
 	TRY(cuCtxSetFlags(CU_CTX_SCHED_SPIN));
 	TRY(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
 	within_a_capture(p, 0);
-	copy("set", q, p);
+	try_all("set, from it", q, p);
+	try_all("set, to it", p, q);
+	try_all("other memory", other[0], other[1]);
 	print_flags(device);
 	elsewhere(device, p);
 	TRY(cuCtxSetFlags(CU_CTX_SCHED_BLOCKING_SYNC));
@@ -119,8 +211,15 @@ int main(void)
 	print_flags(device);
 	TRY(cuCtxSetFlags(CU_CTX_SCHED_SPIN));
 	print_flags(device);
+	copy("context's flags, all of it", other[0], other[1]);
+	TRY(cuPointerSetAttribute(&no, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
+	try_all("set to 0", p, q);
+	TRY(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
 	victim_free(p);
 	victim_free(q);
+	copy("freed", other[0], other[1]);
+	for (int i = 0; i < 2; i++)
+		victim_free(other[i]);
 	print_flags(device);
 	for (unsigned i = 0; i < 4; i++)
 		another(device, i % 2 ? CU_CTX_SYNC_MEMOPS : 0);

@@ -8,7 +8,7 @@
 #include "victim_link.h"
 
 #define MOST 16384
-#define WORK_US 400000
+#define WORK_US 200000
 
 static CUfunction kernel;
 static CUstream stream;

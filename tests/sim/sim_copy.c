@@ -105,8 +105,8 @@ static void wait_before(struct sim_stream *stream)
 	sim_wait_clock(&clock);
 }
 
-/* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, or the context's flag. */
-static bool must_wait(const struct sim_stream *stream, const struct sim_op *op)
+bool sim_copy_must_wait(const struct sim_stream *stream,
+			const struct sim_op *op)
 {
 	bool wait = stream->ctx->flags & CU_CTX_SYNC_MEMOPS;
 	unsigned i;
@@ -126,7 +126,7 @@ static CUresult submit(struct sim_stream *stream, struct sim_op *op, bool async)
 	bool devices = dst->home != SIM_HOST_HOME && src->home != SIM_HOST_HOME;
 	CUresult result;
 
-	if (devices && !async && must_wait(stream, op))
+	if (devices && !async && sim_copy_must_wait(stream, op))
 		return sim_submit_sync(stream, op);
 	if (stream->capture || devices || (async && !dst->host && !src->host))
 		return sim_submit(stream, op, 1);

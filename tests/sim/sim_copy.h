@@ -37,6 +37,12 @@ CUresult sim_copy_describe(const CUDA_MEMCPY3D *params,
 /* sim_memset.c: as sim_copy_prepare(). */
 CUresult sim_set_prepare(const struct sim_set *set, struct sim_context *ctx,
 			 struct sim_op *op);
+/*
+ * Is the host to wait for a plain copy or set, as
+ * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS or the context's flag says?
+ */
+bool sim_copy_must_wait(const struct sim_stream *stream,
+			const struct sim_op *op);
 /* May a copy or set that was prepared before still run? */
 bool sim_copy_may_run(const struct sim_op *op);
 bool sim_set_may_run(const struct sim_op *op);

@@ -69,7 +69,8 @@ bool sim_set_may_run(const struct sim_op *op)
 	return reaches(op) && sim_copy_may_run(op);
 }
 
-static CUresult set(const struct sim_set *s, CUstream hStream)
+/* `async`: by a call that names a stream. */
+static CUresult set(const struct sim_set *s, CUstream hStream, bool async)
 {
 	struct sim_stream *stream;
 	struct sim_op op = {0};
@@ -79,11 +80,13 @@ static CUresult set(const struct sim_set *s, CUstream hStream)
 		result = sim_set_prepare(s, stream->ctx, &op);
 	if (result != CUDA_SUCCESS || !op.n_touch)
 		return result;
-	return sim_submit(stream, &op, 1);
+	return !async && sim_copy_must_wait(stream, &op)
+		       ? sim_submit_sync(stream, &op)
+		       : sim_submit(stream, &op, 1);
 }
 
 static CUresult set_linear(CUdeviceptr dst, uint32_t value, unsigned element,
-			   size_t n, CUstream stream)
+			   size_t n, CUstream stream, bool async)
 {
 	struct sim_set s = {.dst = dst,
 			    .value = value,
@@ -91,12 +94,12 @@ static CUresult set_linear(CUdeviceptr dst, uint32_t value, unsigned element,
 			    .width = n,
 			    .height = 1};
 
-	return set(&s, stream);
+	return set(&s, stream, async);
 }
 
 static CUresult set_2d(CUdeviceptr dst, size_t pitch, uint32_t value,
 		       unsigned element, size_t width, size_t height,
-		       CUstream stream)
+		       CUstream stream, bool async)
 {
 	struct sim_set s = {.dst = dst,
 			    .value = value,
@@ -105,64 +108,64 @@ static CUresult set_2d(CUdeviceptr dst, size_t pitch, uint32_t value,
 			    .width = width,
 			    .height = height};
 
-	return set(&s, stream);
+	return set(&s, stream, async);
 }
 
 CUresult sim_cuMemsetD8_v2(CUdeviceptr dstDevice, unsigned char uc, size_t N)
 {
-	return set_linear(dstDevice, uc, 1, N, NULL);
+	return set_linear(dstDevice, uc, 1, N, NULL, false);
 }
 
 CUresult sim_cuMemsetD16_v2(CUdeviceptr dstDevice, unsigned short us, size_t N)
 {
-	return set_linear(dstDevice, us, 2, N, NULL);
+	return set_linear(dstDevice, us, 2, N, NULL, false);
 }
 
 CUresult sim_cuMemsetD32_v2(CUdeviceptr dstDevice, unsigned int ui, size_t N)
 {
-	return set_linear(dstDevice, ui, 4, N, NULL);
+	return set_linear(dstDevice, ui, 4, N, NULL, false);
 }
 
 CUresult sim_cuMemsetD8Async(CUdeviceptr dstDevice, unsigned char uc, size_t N,
 			     CUstream hStream)
 {
-	return set_linear(dstDevice, uc, 1, N, hStream);
+	return set_linear(dstDevice, uc, 1, N, hStream, true);
 }
 
 CUresult sim_cuMemsetD16Async(CUdeviceptr dstDevice, unsigned short us,
 			      size_t N, CUstream hStream)
 {
-	return set_linear(dstDevice, us, 2, N, hStream);
+	return set_linear(dstDevice, us, 2, N, hStream, true);
 }
 
 CUresult sim_cuMemsetD32Async(CUdeviceptr dstDevice, unsigned int ui, size_t N,
 			      CUstream hStream)
 {
-	return set_linear(dstDevice, ui, 4, N, hStream);
+	return set_linear(dstDevice, ui, 4, N, hStream, true);
 }
 
 CUresult sim_cuMemsetD2D8_v2(CUdeviceptr dstDevice, size_t dstPitch,
 			     unsigned char uc, size_t Width, size_t Height)
 {
-	return set_2d(dstDevice, dstPitch, uc, 1, Width, Height, NULL);
+	return set_2d(dstDevice, dstPitch, uc, 1, Width, Height, NULL, false);
 }
 
 CUresult sim_cuMemsetD2D32_v2(CUdeviceptr dstDevice, size_t dstPitch,
 			      unsigned int ui, size_t Width, size_t Height)
 {
-	return set_2d(dstDevice, dstPitch, ui, 4, Width, Height, NULL);
+	return set_2d(dstDevice, dstPitch, ui, 4, Width, Height, NULL, false);
 }
 
 CUresult sim_cuMemsetD2D8Async(CUdeviceptr dstDevice, size_t dstPitch,
 			       unsigned char uc, size_t Width, size_t Height,
 			       CUstream hStream)
 {
-	return set_2d(dstDevice, dstPitch, uc, 1, Width, Height, hStream);
+	return set_2d(dstDevice, dstPitch, uc, 1, Width, Height, hStream, true);
 }
 
 CUresult sim_cuMemsetD2D32Async(CUdeviceptr dstDevice, size_t dstPitch,
 				unsigned int ui, size_t Width, size_t Height,
 				CUstream hStream)
 {
-	return set_2d(dstDevice, dstPitch, ui, 4, Width, Height, hStream);
+	return set_2d(dstDevice, dstPitch, ui, 4, Width, Height, hStream, true);
 }
