@@ -160,6 +160,7 @@ void vs_chunk_born(struct vs_pool *pool, struct vs_chunk *c)
 {
 	TAILQ_INSERT_TAIL(&pool->chunks.all, c, of_all);
 	pool->chunks.held += c->size;
+	pool->chunks.small_held += c->is_small ? c->size : 0;
 	pool->chunks.count++;
 	vs_stat_add(&pool->stats, chunks_created, 1);
 	show(pool);
@@ -197,6 +198,7 @@ void vs_chunk_died(struct vs_pool *pool, struct vs_chunk *c)
 	leave_size(pool, c);
 	TAILQ_REMOVE(&pool->chunks.all, c, of_all);
 	pool->chunks.held -= c->size;
+	pool->chunks.small_held -= c->is_small ? c->size : 0;
 	pool->chunks.count--;
 	vs_stat_add(&pool->stats, chunks_released, 1);
 	show(pool);

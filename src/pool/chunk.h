@@ -58,6 +58,7 @@ struct vs_chunk {
 	bool is_by_size; /* in that tree */
 	bool has_dead;	 /* `dead` is not 0; here for the cache line */
 	bool is_whole;	 /* constant, see Note [Whole] */
+	bool is_small;	 /* constant: made for a block below VS_MIDDLE_MAX */
 	bool is_noted;	 /* in the pool's `noted` (see pool/dead) */
 
 	TAILQ_ENTRY(vs_chunk) link; /* in idle or cached; or noted or spent */
@@ -112,6 +113,7 @@ struct vs_chunks {
 	struct vs_chunk_tail_tree tails;
 	struct vs_chunk *stale;
 	uint64_t held;	       /* bytes of all chunks; grow lock, too */
+	uint64_t small_held;   /* of those that are small */
 	uint64_t idle_bytes;   /* of both lists, each chunk once */
 	uint64_t cached_bytes; /* of `cached` */
 	uint64_t whole_bytes;  /* of both lists, Note [Whole] */

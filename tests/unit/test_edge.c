@@ -254,18 +254,79 @@ static void test_slabs_in_part_make_no_small_chunks(void **state)
 /* A request of more than half of what lies scattered would have fit, too. */
 static void test_a_large_request_finds_memory_scattered(void **state)
 {
-	static CUdeviceptr p[1000];
+	enum { N = 2600 };
+	static CUdeviceptr p[N];
 	CUdeviceptr out;
 
 	(void)state;
 	fresh_driver(4 * GiB);
-	for (int i = 0; i < 1000; i++)
-		p[i] = take(4 * MiB);
-	for (int i = 0; i < 1000; i += 2)
+	for (int i = 0; i < N; i++)
+		p[i] = take(1536 * KiB);
+	for (int i = 0; i < N; i += 2)
 		give(p[i]);
 	assert_int_equal(vs_pool_alloc(1200 * MiB, &out),
 			 CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(vs_pool_of(0)->tight, 64);
+}
+
+/*
+ * Fills nine tenths of the device with blocks of some size each, and frees
+ * seven in ten of them at random. Returns what is live.
+ */
+static uint64_t fill_and_free(size_t least, size_t most)
+{
+	enum { N = 20000 };
+	static CUdeviceptr p[N];
+	static size_t size[N];
+	uint64_t seed = 1, live = 0, left;
+	unsigned n = 0;
+
+	for (; live < fake.memory / 10 * 9; live += size[n++]) {
+		size[n] = least + next_random(&seed) % (most - least);
+		p[n] = take(size[n]);
+	}
+	for (left = live / 10 * 3; live > left; n--) {
+		unsigned k = next_random(&seed) % n;
+
+		give(p[k]);
+		live -= size[k];
+		p[k] = p[n - 1];
+		size[k] = size[n - 1];
+	}
+	return live;
+}
+
+/*
+ * What small blocks leave can be had again, by others than the pool as well:
+ * half and a quarter of it when tens of them were in a chunk.
+ */
+static void test_most_of_a_device_full_of_small_blocks_comes_back(void **state)
+{
+	uint64_t rest, had = 0;
+	CUdeviceptr p;
+
+	(void)state;
+	fresh_driver(80 * GiB);
+	rest = fake.memory - fill_and_free(100 * KiB, 8 * MiB);
+	vs_pool_trim();
+	assert_in_range(fake.memory - fake.held, rest / 100 * 80, rest);
+	while (vs_pool_alloc(64 * MiB, &p) == CUDA_SUCCESS)
+		had += 64 * MiB;
+	assert_in_range(had, rest / 100 * 80, rest);
+}
+
+/* As long as there are few, they cost little. */
+static void test_few_small_blocks_share_chunks(void **state)
+{
+	unsigned n = 0;
+
+	(void)state;
+	for (; n * 3 * MiB < fake.memory / 20; n++)
+		take(3 * MiB);
+	assert_in_range(fake.creates, n / 4, n / 2);
+	for (; n * 3 * MiB < fake.memory / 10; n++)
+		take(3 * MiB);
+	assert_in_range(fake.creates, n / 2, 2 * n);
 }
 
 static CUresult no_chunk(CUmemGenericAllocationHandle *handle, size_t size,
@@ -333,6 +394,8 @@ int main(void)
 		T(pending_memory_makes_no_small_chunks),
 		T(slabs_in_part_make_no_small_chunks),
 		T(a_large_request_finds_memory_scattered),
+		T(most_of_a_device_full_of_small_blocks_comes_back),
+		T(few_small_blocks_share_chunks),
 		T(large_chunks_below_a_limit),
 		T(the_drivers_last_bytes_are_counted),
 	};
