@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/trim.h"
 
+#include <limits.h>
 #include <stdatomic.h>
 
 #include "base/cancel.h"
@@ -53,15 +54,40 @@ void vs_pool_ending(bool is)
 	atomic_store(&is_ending, is);
 }
 
-/* Chunk by chunk: 100 GiB take 50 ms, and the process may end. Grow. */
+/* Chunks released in a row: 4 ms of small ones (counting driver). */
+enum { IN_A_ROW = 128 };
+
+/* Whoever waits for the grow lock has it now. */
+static void let_others_grow(struct vs_pool *pool)
+{
+	pthread_mutex_unlock(&pool->grow);
+	/* a thread that takes it again at once may go on for ever */
+	vs_vmm_pause(UINT_MAX);
+	pthread_mutex_lock(&pool->grow);
+}
+
+/*
+ * Chunk by chunk: 100 GiB take 50 ms, or more than a second in chunks of a
+ * granule, and the process may end. What others leave meanwhile is not waited
+ * for. Grow, but not all the time.
+ */
 static uint64_t release_idle(struct vs_pool *pool, uint64_t bytes,
 			     uint64_t before)
 {
-	uint64_t released = 0, part = 1;
+	uint64_t released = 0, part = 1, idle;
 
-	while (released < bytes && part > 0 && !atomic_load(&is_ending)) {
+	pthread_mutex_lock(&pool->lock);
+	idle = pool->chunks.idle_bytes;
+	pthread_mutex_unlock(&pool->lock);
+	if (bytes > idle)
+		bytes = idle;
+	for (unsigned n = 1; released < bytes && part > 0; n++) {
+		if (atomic_load(&is_ending))
+			break;
 		part = vs_grow_release(pool, 1, before);
 		released += part;
+		if (n % IN_A_ROW == 0)
+			let_others_grow(pool);
 	}
 	return released;
 }

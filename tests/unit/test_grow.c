@@ -265,6 +265,30 @@ static void test_a_trim_ends_with_the_process(void **state)
 	assert_int_equal(fake.held, 0);
 }
 
+static unsigned n_pauses;
+
+static void another_grows(unsigned round)
+{
+	struct vs_pool *pool = vs_pool_of(0);
+
+	(void)round;
+	n_pauses++;
+	assert_int_equal(pthread_mutex_trylock(&pool->grow), 0);
+	pthread_mutex_unlock(&pool->grow);
+}
+
+/* Many chunks take a second, in which somebody may miss. */
+static void test_a_trim_lets_others_grow(void **state)
+{
+	(void)state;
+	vs_knobs.chunk_size.value = 2 * MiB;
+	give(take(GiB));
+	n_pauses = 0;
+	vs_vmm_pause = another_grows;
+	assert_int_equal(vs_pool_trim(), GiB);
+	assert_int_equal(n_pauses, 4);
+}
+
 /* The others of it go all the same, and it goes when it is asked again. */
 static void test_a_chunk_that_stays_keeps_no_others(void **state)
 {
@@ -299,6 +323,7 @@ int main(void)
 		T(no_small_size_wastes_much),
 		T(a_refused_peer_takes_nothing_from_others),
 		T(a_trim_ends_with_the_process),
+		T(a_trim_lets_others_grow),
 		T(a_chunk_that_stays_keeps_no_others),
 	};
 
