@@ -15,87 +15,221 @@
  * THREAD`.
  */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <zlib.h>
 
+#define uthash_fatal(message)                                                  \
+	(fputs("replay: " message "\n", stderr), exit(FAILED))
+#include <uthash.h>
+
 #include "base/knob.h"
 #include "base/thread.h"
 #include "fake.h"
 #include "pool/pool.h"
 
+enum { FAILED = 1, BAD_INPUT = 2 }; /* exit status */
+
+/* Microseconds: times are nanoseconds below, and the pool adds to them. */
+#define T_US_MAX (UINT64_MAX / 4000)
+
 struct op {
 	uint64_t t_us, size; /* size 0: a free */
-	uint32_t id;
+	size_t block;	     /* which allocation of the trace */
+	size_t line;
+};
+
+/* An allocation that was read and not yet its free. */
+struct live {
+	UT_hash_handle hh;
+	uint64_t id;
+	size_t block, line;
 };
 
 struct trace {
+	const char *path;
 	struct op *ops;
 	size_t n, room;
-	uint32_t n_ids;
+	size_t n_blocks;
+	struct live *live; /* while it is read; by id */
+	size_t n_strays, first_stray;
 };
 
-static int add_op(struct trace *t, struct op op)
+static const char no_memory[] = "out of memory";
+
+static const char *add_op(struct trace *t, struct op op)
 {
 	if (t->n == t->room) {
 		size_t room = t->room ? t->room * 2 : 4096;
 		struct op *ops = realloc(t->ops, room * sizeof(*ops));
 
 		if (!ops)
-			return -1;
+			return no_memory;
 		t->ops = ops;
 		t->room = room;
 	}
 	t->ops[t->n++] = op;
-	if (op.id >= t->n_ids)
-		t->n_ids = op.id + 1;
-	return 0;
+	return NULL;
+}
+
+static const char *add_alloc(struct trace *t, uint64_t id, struct op op)
+{
+	struct live *l;
+
+	if (op.size == 0)
+		return "an allocation of 0 bytes";
+	HASH_FIND(hh, t->live, &id, sizeof(id), l);
+	if (l)
+		return "an id that is live already: traces of two programs?";
+	l = calloc(1, sizeof(*l));
+	if (!l)
+		return no_memory;
+	l->id = id;
+	l->block = op.block = t->n_blocks++;
+	HASH_ADD(hh, t->live, id, sizeof(id), l);
+	return add_op(t, op);
+}
+
+/*
+ * Of what is not live: freed twice, perhaps, where two threads did, or a
+ * context ended beside its free. Such a line is counted and left out.
+ */
+static const char *add_free(struct trace *t, uint64_t id, struct op op)
+{
+	struct live *l;
+
+	HASH_FIND(hh, t->live, &id, sizeof(id), l);
+	if (!l) {
+		if (t->n_strays++ == 0)
+			t->first_stray = op.line;
+		return NULL;
+	}
+	op.block = l->block;
+	HASH_DEL(t->live, l);
+	free(l);
+	return add_op(t, op);
+}
+
+/* Blanks and a number, and *s behind them. */
+static bool take_number(const char **s, uint64_t *out)
+{
+	const char *digits = *s + strspn(*s, " \t");
+	char *end;
+
+	if (digits == *s || *digits < '0' || *digits > '9')
+		return false;
+	errno = 0;
+	*out = strtoull(digits, &end, 10);
+	*s = end;
+	return errno == 0;
+}
+
+/* NULL, or what is wrong with the line. */
+static const char *add_line(struct trace *t, const char *text, size_t line)
+{
+	bool is_alloc = text[0] == 'a';
+	struct op op = {.line = line};
+	const char *s = text + 1;
+	uint64_t id, thread;
+
+	if (text[0] == '#' || text[0] == '\n')
+		return NULL;
+	if ((!is_alloc && text[0] != 'f') || !take_number(&s, &id) ||
+	    (is_alloc && !take_number(&s, &op.size)) ||
+	    !take_number(&s, &op.t_us) || !take_number(&s, &thread) ||
+	    s[strspn(s, " \t\r\n")])
+		return "not a trace line";
+	if (op.t_us > T_US_MAX)
+		return "a time of more than a hundred years";
+	return is_alloc ? add_alloc(t, id, op) : add_free(t, id, op);
+}
+
+/* What zlib says of the file, without its name; NULL: nothing. */
+static const char *damage(gzFile f, const char *path)
+{
+	int code;
+	const char *text = gzerror(f, &code);
+
+	if (code == Z_OK || code == Z_STREAM_END)
+		return NULL;
+	if (code == Z_ERRNO)
+		return strerror(errno);
+	if (!strncmp(text, path, strlen(path)))
+		text += strlen(path) + strspn(text + strlen(path), ": ");
+	return text;
+}
+
+/* -1 with a message. */
+static int read_lines(struct trace *t, gzFile f)
+{
+	const char *why = NULL, *damaged;
+	char text[256];
+	size_t line = 0;
+
+	while (!why && gzgets(f, text, sizeof(text))) {
+		line++;
+		why = strchr(text, '\n') || gzeof(f) ? add_line(t, text, line)
+						     : "not a trace line";
+	}
+	/* rather than what is wrong with half a line */
+	damaged = damage(f, t->path);
+	if (!why && damaged)
+		line++;
+	if (!why && !damaged)
+		return 0;
+	fprintf(stderr, "replay: %s:%zu: %s\n", t->path, line,
+		damaged ? damaged : why);
+	return -1;
+}
+
+static void forget_live(struct trace *t)
+{
+	struct live *l, *next;
+
+	HASH_ITER (hh, t->live, l, next) {
+		HASH_DEL(t->live, l);
+		free(l);
+	}
 }
 
 /* Reads a trace, plain or gzipped; -1 with a message. */
 static int read_trace(const char *path, struct trace *t)
 {
 	gzFile f = gzopen(path, "rb");
-	char line[256];
-	size_t number = 0;
+	int status;
 
-	memset(t, 0, sizeof(*t));
+	*t = (struct trace){.path = path};
 	if (!f) {
 		fprintf(stderr, "replay: %s: %s\n", path, strerror(errno));
 		return -1;
 	}
-	while (gzgets(f, line, sizeof(line))) {
-		unsigned long long id, a, b;
-		struct op op = {0};
-
-		number++;
-		if (sscanf(line, "a %llu %llu %llu", &id, &a, &b) == 3)
-			op = (struct op){b, a, (uint32_t)id};
-		else if (sscanf(line, "f %llu %llu", &id, &a) == 2)
-			op = (struct op){a, 0, (uint32_t)id};
-		else if (line[0] == '#' || line[0] == '\n')
-			continue;
-		else {
-			fprintf(stderr, "replay: %s:%zu: not a trace line\n",
-				path, number);
-			gzclose(f);
-			return -1;
-		}
-		if (add_op(t, op)) {
-			fprintf(stderr, "replay: out of memory\n");
-			gzclose(f);
-			return -1;
-		}
+	status = read_lines(t, f);
+	if (gzclose(f) != Z_OK && !status) {
+		fprintf(stderr, "replay: %s: it is damaged\n", path);
+		status = -1;
 	}
-	gzclose(f);
-	if (t->n == 0) {
-		fprintf(stderr, "replay: %s: empty\n", path);
+	forget_live(t);
+	if (status)
+		return -1;
+	if (t->n_blocks == 0) {
+		fprintf(stderr, "replay: %s: no allocation in it\n", path);
 		return -1;
 	}
+	if (t->n_strays > 0)
+		fprintf(stderr,
+			"replay: %s:%zu: a free of what is not live, left out "
+			"(%zu in all)\n",
+			path, t->first_stray, t->n_strays);
 	return 0;
 }
+
+/* As an H200 has. */
+#define DEVICE_BYTES ((uint64_t)139 << 30)
 
 static uint64_t host_ns(void)
 {
@@ -190,13 +324,41 @@ static void pass_time(const struct op *op, uint64_t *last_us)
 	}
 }
 
+struct block {
+	CUdeviceptr p;
+	uint64_t size;
+};
+
+static bool do_op(const struct op *op, struct block *b, struct outcome *o)
+{
+	if (op->size == 0) {
+		o->live -= b->size;
+		return vs_pool_free(b->p) == CUDA_SUCCESS;
+	}
+	if (vs_pool_alloc(op->size, &b->p) != CUDA_SUCCESS)
+		return false;
+	vs_pool_before_work();
+	if (gpu.ratio > 0)
+		launch(op->size);
+	b->size = op->size;
+	o->allocs++;
+	o->live += op->size;
+	if (o->live > o->live_high)
+		o->live_high = o->live;
+	return true;
+}
+
 static int run(const struct trace *t, struct outcome *o)
 {
-	CUdeviceptr *p = calloc(t->n_ids, sizeof(*p));
-	uint64_t *size = calloc(t->n_ids, sizeof(*size));
+	struct block *blocks = calloc(t->n_blocks, sizeof(*blocks));
 	uint64_t last_us = 0, tick = fake.now, began = host_ns();
+	size_t i;
 
-	for (size_t i = 0; i < t->n; i++) {
+	if (!blocks) {
+		fprintf(stderr, "replay: %s: %s\n", t->path, no_memory);
+		return -1;
+	}
+	for (i = 0; i < t->n; i++) {
 		const struct op *op = &t->ops[i];
 
 		pass_time(op, &last_us);
@@ -204,30 +366,18 @@ static int run(const struct trace *t, struct outcome *o)
 			vs_pool_tick();
 			tick = fake.now;
 		}
-		if (op->size == 0) {
-			if (p[op->id] && vs_pool_free(p[op->id]))
-				goto fail;
-			o->live -= size[op->id];
-			p[op->id] = 0;
-			continue;
-		}
-		if (vs_pool_alloc(op->size, &p[op->id]))
-			goto fail;
-		vs_pool_before_work();
-		if (gpu.ratio > 0)
-			launch(op->size);
-		size[op->id] = op->size;
-		o->allocs++;
-		o->live += op->size;
-		if (o->live > o->live_high)
-			o->live_high = o->live;
+		if (!do_op(op, &blocks[op->block], o))
+			break;
 	}
 	o->ns = host_ns() - began;
-	free(p);
-	free(size);
-	return 0;
-fail:
-	fprintf(stderr, "replay: the pool failed\n");
+	free(blocks);
+	if (i == t->n)
+		return 0;
+	fprintf(stderr,
+		"replay: %s:%zu: the pool failed, with %.0f MiB live of "
+		"%" PRIu64 "\n",
+		t->path, t->ops[i].line, (double)o->live / (1 << 20),
+		DEVICE_BYTES >> 20);
 	return -1;
 }
 
@@ -244,15 +394,14 @@ static void print_name(const char *path)
 	printf("trace %.*s ", (int)n, name);
 }
 
-static void print(const char *path, double lag_ms, const struct trace *t,
-		  const struct outcome *o)
+static void print(double lag_ms, const struct trace *t, const struct outcome *o)
 {
 	const struct vs_stats *s;
 	CUdevice device;
 
 	s = vs_pool_stats(0, &device);
 	vs_pool_refresh(0);
-	print_name(path);
+	print_name(t->path);
 	printf("eff=%.3f vmm_us_per_alloc=%.2f ns_per_op=%.0f "
 	       "reserved_peak_mib=%.0f live_peak_mib=%.0f misses=%llu "
 	       "moved=%llu waits=%llu ",
@@ -286,23 +435,33 @@ static int run_with_gpu(const struct trace *t, struct outcome *o)
 	return 0;
 }
 
-static int replay(const char *path, double lag_ms)
+static int replay_once(const struct trace *t, double lag_ms)
 {
 	struct outcome o = {0};
-	struct trace t;
-	int status;
 
-	if (read_trace(path, &t))
-		return 1;
-	fake_install((uint64_t)139 << 30);
+	fake_install(DEVICE_BYTES);
 	fake.lag_ns = (uint64_t)(lag_ms * 1e6);
 	vs_pool_forked(); /* forget the pool of the trace before */
 	vs_thread_forked();
-	status = gpu.ratio > 0 ? run_with_gpu(&t, &o) : run(&t, &o);
-	if (status == 0)
-		print(path, lag_ms, &t, &o);
+	if (gpu.ratio > 0 ? run_with_gpu(t, &o) : run(t, &o))
+		return FAILED;
+	print(lag_ms, t, &o);
+	return 0;
+}
+
+/* `lag_ms` below 0: none was given. Returns an exit status. */
+static int replay(const char *path, double lag_ms)
+{
+	int status = BAD_INPUT;
+	struct trace t;
+
+	if (read_trace(path, &t) == 0) {
+		status = replay_once(&t, lag_ms < 0 ? 0 : lag_ms);
+		if (lag_ms < 0 && gpu.ratio <= 0 && status == 0)
+			status = replay_once(&t, 20);
+	}
 	free(t.ops);
-	return status != 0;
+	return status;
 }
 
 /* The number of an option; -1 with a message. */
@@ -320,7 +479,7 @@ static double number(const char *option, const char *text)
 int main(int argc, char **argv)
 {
 	double lag_ms = -1; /* both */
-	int status = 0, n = 0;
+	int status = 0, n = 0, one;
 
 	vs_knob_init();
 	for (int i = 1; i < argc; i++) {
@@ -336,12 +495,9 @@ int main(int argc, char **argv)
 			continue;
 		}
 		n++;
-		if (gpu.ratio > 0 || lag_ms >= 0) {
-			status |= replay(argv[i], lag_ms < 0 ? 0 : lag_ms);
-			continue;
-		}
-		status |= replay(argv[i], 0);
-		status |= replay(argv[i], 20);
+		one = replay(argv[i], lag_ms);
+		if (one > status)
+			status = one;
 	}
 	if (n == 0) {
 		fprintf(stderr, "usage: replay [--lag MS | --gpu RATIO] "
