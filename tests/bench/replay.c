@@ -35,6 +35,9 @@
 
 enum { FAILED = 1, BAD_INPUT = 2 }; /* exit status */
 
+/* Of an option: nanoseconds of so many milliseconds can be counted. */
+#define NUMBER_MAX 1e9
+
 /* Microseconds: times are nanoseconds below, and the pool adds to them. */
 #define T_US_MAX (UINT64_MAX / 4000)
 
@@ -464,34 +467,48 @@ static int replay(const char *path, double lag_ms)
 	return status;
 }
 
-/* The number of an option; -1 with a message. */
-static double number(const char *option, const char *text)
+static int usage(void)
 {
-	char *end;
-	double n = strtod(text, &end);
+	fprintf(stderr, "usage: replay [--lag MS | --gpu RATIO] TRACE.gz...\n");
+	return BAD_INPUT;
+}
 
-	if (!*end && end != text && n >= 0)
-		return n;
-	fprintf(stderr, "replay: %s: not a number: %s\n", option, text);
-	return -1;
+/* How many words the option at *argv took; 0, with a message: it is none. */
+static int take_option(char **argv, double *lag_ms)
+{
+	double *option = !strcmp(argv[0], "--lag")   ? lag_ms
+			 : !strcmp(argv[0], "--gpu") ? &gpu.ratio
+						     : NULL;
+	char *end;
+
+	if (!option) {
+		fprintf(stderr, "replay: no option %s\n", argv[0]);
+		return 0;
+	}
+	if (!argv[1]) {
+		fprintf(stderr, "replay: %s needs a number\n", argv[0]);
+		return 0;
+	}
+	*option = strtod(argv[1], &end);
+	if (!*end && end != argv[1] && *option >= 0 && *option <= NUMBER_MAX)
+		return 2;
+	fprintf(stderr, "replay: %s: not a number from 0 to %g: %s\n", argv[0],
+		NUMBER_MAX, argv[1]);
+	return 0;
 }
 
 int main(int argc, char **argv)
 {
 	double lag_ms = -1; /* both */
-	int status = 0, n = 0, one;
+	int status = 0, n = 0, one, taken;
 
 	vs_knob_init();
-	for (int i = 1; i < argc; i++) {
-		double *option = !strcmp(argv[i], "--lag")   ? &lag_ms
-				 : !strcmp(argv[i], "--gpu") ? &gpu.ratio
-							     : NULL;
-
-		if (option && i + 1 < argc) {
-			*option = number(argv[i], argv[i + 1]);
-			if (*option < 0)
-				return 2;
-			i++;
+	for (int i = 1; i < argc; i += taken) {
+		taken = 1;
+		if (argv[i][0] == '-') {
+			taken = take_option(argv + i, &lag_ms);
+			if (!taken)
+				return usage();
 			continue;
 		}
 		n++;
@@ -499,10 +516,5 @@ int main(int argc, char **argv)
 		if (one > status)
 			status = one;
 	}
-	if (n == 0) {
-		fprintf(stderr, "usage: replay [--lag MS | --gpu RATIO] "
-				"TRACE.gz...\n");
-		return 2;
-	}
-	return status;
+	return n > 0 ? status : usage();
 }
