@@ -38,10 +38,16 @@ struct vs_size {
 	bool is_percent; /* value is 0..100 */
 };
 
-/* Bytes of s on a device of `total` bytes. */
+/*
+ * Bytes of s on a device of `total` bytes: 100 % is all of it, to the byte, and
+ * 0 % is 0, which most knobs take for "none".
+ */
 static inline uint64_t vs_size_bytes(struct vs_size s, uint64_t total)
 {
-	return s.is_percent ? total / 100 * s.value : s.value;
+	if (!s.is_percent)
+		return s.value;
+	/* total * value may not fit */
+	return total / 100 * s.value + total % 100 * s.value / 100;
 }
 
 /* Field types, by the TYPE column of knobs.def. */

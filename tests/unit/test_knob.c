@@ -429,12 +429,18 @@ static void allowed_texts(void **unused)
 static void shares(void **unused)
 {
 	struct vs_size half = {50, true}, fixed = {4096, false};
+	struct vs_size all = {100, true}, none = {0, true}, odd = {70, true};
 
 	(void)unused;
 	assert_int_equal(vs_size_bytes(half, 1000), 500);
 	assert_int_equal(vs_size_bytes(fixed, 1000), 4096);
-	half.value = 100;
-	assert_true(vs_size_bytes(half, UINT64_MAX) > UINT64_MAX - 200);
+	/* to the byte, also where the product would not fit */
+	assert_int_equal(vs_size_bytes(half, UINT64_MAX), UINT64_MAX / 2);
+	assert_int_equal(vs_size_bytes(odd, G(80) + 99), G(56) + 69);
+	for (uint64_t total = G(8); total < G(8) + 200; total++)
+		assert_int_equal(vs_size_bytes(all, total), total);
+	assert_int_equal(vs_size_bytes(all, UINT64_MAX), UINT64_MAX);
+	assert_int_equal(vs_size_bytes(none, UINT64_MAX), 0);
 }
 
 int main(void)
