@@ -34,7 +34,8 @@ static char host[HOST_NAME_MAX + 1];
 static uint64_t started_ns;
 
 static _Atomic pid_t writer; /* the thread inside a dump; 0: none */
-static atomic_flag has_warned = ATOMIC_FLAG_INIT;
+static atomic_flag has_warned = ATOMIC_FLAG_INIT; /* of open_file */
+static atomic_flag has_failed = ATOMIC_FLAG_INIT; /* writing, and was told */
 
 static void copy(char *to, size_t size, const char *from)
 {
@@ -150,11 +151,35 @@ static int open_file(void)
 	return fd;
 }
 
+static bool emit(const struct vs_dump_head *head, int fd)
+{
+	return vs_knobs.stats_format == VS_FORMAT_JSON ? vs_emit_json(head, fd)
+						       : vs_emit_text(head, fd);
+}
+
+/* To STATS_FILE; false: not all of it, or there is none. */
+static bool emit_to_file(const struct vs_dump_head *head)
+{
+	int file = open_file();
+	bool is_written;
+
+	if (file < 0)
+		return false;
+	is_written = emit(head, file);
+	/* a file system of another host may tell only now that it is full */
+	if (close(file) && errno != EINTR)
+		is_written = false;
+	if (!is_written && !atomic_flag_test_and_set(&has_failed))
+		vs_warn("VMMSHIM_STATS_FILE: cannot write %s "
+			"(writing failed), statistics go to stderr",
+			path);
+	return is_written;
+}
+
 void vs_dump_write(const char *why)
 {
 	int saved_errno = errno, cancel = vs_cancel_hold();
 	struct vs_dump_head head;
-	int file, fd;
 
 	if (atomic_load(&owner) != getpid() || !enter())
 		goto out;
@@ -169,14 +194,8 @@ void vs_dump_write(const char *why)
 		.uptime_ns = vs_clock_ns(CLOCK_MONOTONIC) - started_ns,
 		.time_s = vs_clock_ns(CLOCK_REALTIME) / 1000000000,
 	};
-	file = open_file();
-	fd = file < 0 ? vs_log_stderr() : file;
-	if (vs_knobs.stats_format == VS_FORMAT_JSON)
-		vs_emit_json(&head, fd);
-	else
-		vs_emit_text(&head, fd);
-	if (file >= 0)
-		close(file);
+	if (!emit_to_file(&head))
+		emit(&head, vs_log_stderr());
 	leave();
 out:
 	vs_cancel_let(cancel);

@@ -6,6 +6,7 @@
 #ifndef VS_REPORT_EMIT_H
 #define VS_REPORT_EMIT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* The format of the JSON line; grows when a name changes its meaning. */
@@ -21,9 +22,12 @@ struct vs_dump_head {
 	uint64_t time_s;    /* since 1970 */
 };
 
-/* One write(2) a line, each starting with "vmmshim[pid] stats: ". */
-void vs_emit_text(const struct vs_dump_head *head, int fd);
-/* One line in one write(2). */
-void vs_emit_json(const struct vs_dump_head *head, int fd);
+/*
+ * One write(2) a line, each starting with "vmmshim[pid] stats: ". False: one
+ * failed, and what follows was not tried.
+ */
+bool vs_emit_text(const struct vs_dump_head *head, int fd);
+/* One line in one write(2); false: it failed. */
+bool vs_emit_json(const struct vs_dump_head *head, int fd);
 
 #endif

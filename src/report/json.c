@@ -127,7 +127,7 @@ static void emit_knobs(void)
 	vs_fmt_char(&f, '}');
 }
 
-void vs_emit_json(const struct vs_dump_head *head, int fd)
+bool vs_emit_json(const struct vs_dump_head *head, int fd)
 {
 	f = vs_fmt_start(text, sizeof(text));
 	vs_fmt_f(&f, "{\"version\":%d,", VS_JSON_VERSION);
@@ -150,5 +150,5 @@ void vs_emit_json(const struct vs_dump_head *head, int fd)
 	emit_calls();
 	emit_knobs();
 	vs_fmt_str(&f, "}\n");
-	vs_fmt_write(&f, fd);
+	return vs_fmt_write(&f, fd);
 }

@@ -17,8 +17,9 @@ enum { NOW_EDGE = 29, EXACT_EDGE = 45, HIGH_EDGE = 57, HIGH_EXACT_EDGE = 73 };
 /* Longest value of a knob is a path. */
 static char line[4096 + 256];
 static struct vs_fmt f;
-static size_t prefix; /* its length: where column 0 is */
-static int to;	      /* the file descriptor */
+static size_t prefix;	/* its length: where column 0 is */
+static int to;		/* the file descriptor */
+static bool is_written; /* all so far */
 
 static void start(const struct vs_dump_head *head)
 {
@@ -32,7 +33,7 @@ static void finish(void)
 {
 	f.size = sizeof(line);
 	vs_fmt_char(&f, '\n');
-	vs_fmt_write(&f, to);
+	is_written = is_written && vs_fmt_write(&f, to);
 }
 
 /* `text` with its end at column `edge`, or one space behind what is there. */
@@ -167,11 +168,12 @@ static void emit_knobs(const struct vs_dump_head *head)
 	}
 }
 
-void vs_emit_text(const struct vs_dump_head *head, int fd)
+bool vs_emit_text(const struct vs_dump_head *head, int fd)
 {
 	int n_pools = vs_pool_count();
 
 	to = fd;
+	is_written = true;
 	emit_header(head);
 	for (int i = 0; i < n_pools; i++)
 		emit_device(head, i);
@@ -182,4 +184,5 @@ void vs_emit_text(const struct vs_dump_head *head, int fd)
 	}
 	emit_calls(head);
 	emit_knobs(head);
+	return is_written;
 }

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -305,6 +306,59 @@ static void unwritable(void **unused)
 	assert_non_null(strstr(rest + 1, "no device has a pool yet\n"));
 }
 
+static void dump_small_files(void *unused)
+{
+	const struct rlimit small = {.rlim_cur = 100, .rlim_max = 100};
+
+	(void)unused;
+	CHECK(setrlimit(RLIMIT_FSIZE, &small) == 0);
+	dump_twice(NULL);
+}
+
+/* A file that can be opened but not written, as on a full disk. */
+static void full_disk(void **unused)
+{
+	static const char *const formats[] = {"text", "json"};
+	char name[256], file[512], format[64], expected[1024], start[200];
+	const char *environment[] = {file, format, NULL};
+
+	(void)unused;
+	snprintf(name, sizeof(name), "%s/small", folder);
+	for (int i = 0; i < 4; i++) {
+		bool is_small = i / 2, is_text = i % 2 == 0;
+		const char *path = is_small ? name : "/dev/full", *rest;
+
+		snprintf(file, sizeof(file), "VMMSHIM_STATS_FILE=%s", path);
+		snprintf(format, sizeof(format), "VMMSHIM_STATS_FORMAT=%s",
+			 formats[i % 2]);
+		child_run(&c, environment,
+			  is_small ? dump_small_files : dump_twice, NULL);
+		assert_child_ok(&c);
+		snprintf(expected, sizeof(expected),
+			 "vmmshim warn: VMMSHIM_STATS_FILE: cannot write %s "
+			 "(writing failed), statistics go to stderr\n",
+			 path);
+		assert_memory_equal(child_text(&c), expected, strlen(expected));
+		/* warned once, dumped twice, all of it */
+		rest = c.err + strlen(expected);
+		assert_null(strstr(rest, " warn: "));
+		for (int n = 0; n < 2; n++) {
+			rest = strstr(rest, is_text ? " stats: libvmmshim "
+						    : "{\"version\":");
+			assert_non_null(rest);
+			rest = strstr(rest, is_text ? "no device has a pool yet"
+						    : "}}\n");
+			assert_non_null(rest);
+		}
+		if (!is_small)
+			continue;
+		/* no more was tried than what did not fit */
+		read_file(name, start, sizeof(start));
+		assert_int_equal(strlen(start), 100);
+		unlink(name);
+	}
+}
+
 /* A pipe without a reader must not hold the handler. */
 static void pipe_without_reader(void **unused)
 {
@@ -545,6 +599,7 @@ int main(void)
 		cmocka_unit_test(json_is_valid),
 		cmocka_unit_test(file_patterns),
 		cmocka_unit_test(unwritable),
+		cmocka_unit_test(full_disk),
 		cmocka_unit_test(pipe_without_reader),
 		cmocka_unit_test(file_without_stderr),
 		cmocka_unit_test(file_of_a_daemon),
