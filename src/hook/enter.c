@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "hook/hook.h"
 
+#include <stdatomic.h>
+
 #include "hook/symbols.h"
 #include "pool/pool.h"
 #include "report/dump.h"
@@ -35,6 +37,8 @@ void vs_enter_initialized(void)
 	vs_signal_install();
 	vs_dump_init();
 	vs_trace_init();
+	if (vs_trace_is_on)
+		atomic_store(&vs_pool_on_lost, vs_trace_free);
 }
 
 void vs_seen_failed(CUresult result)

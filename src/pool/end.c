@@ -16,6 +16,8 @@
 /* How long the end of a context may wait for the work of other devices. */
 #define PEER_PATIENCE ((uint64_t)1000000000)
 
+void (*_Atomic vs_pool_on_lost)(uint64_t id);
+
 void vs_pool_green_born(CUcontext green, CUcontext primary)
 {
 	vs_ctx_alias(green, primary);

@@ -446,7 +446,7 @@ void vs_guard_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx)
 		next = TAILQ_NEXT(r, link);
 		if (r->ctx != ctx)
 			continue;
-		end_life(pool, r);
+		vs_range_lost(end_life(pool, r).id);
 		r->tag = 0;
 		TAILQ_INSERT_HEAD(&pool->guard.pending, r, link);
 	}

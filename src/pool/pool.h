@@ -198,6 +198,12 @@ bool vs_pool_prepare(CUdevice device);
  */
 struct vs_ctx *vs_pool_ctx_dying(CUcontext ctx, CUdevice device);
 void vs_pool_ctx_gone(struct vs_ctx *ctx);
+/*
+ * Called with the id of each live allocation that the end of its context takes,
+ * before its memory can be handed out again. Under the pool's lock: it may call
+ * nothing of the pool's or the driver's. NULL: nobody wants to know.
+ */
+extern void (*_Atomic vs_pool_on_lost)(uint64_t id);
 
 /*
  * `green` is what cuCtxFromGreenCtx made of a green context of `primary`: all

@@ -405,6 +405,14 @@ void vs_range_sync_free(struct vs_pool *pool)
 		vs_fence_wait_tag(f, tag, UINT64_MAX);
 }
 
+void vs_range_lost(uint64_t id)
+{
+	void (*on_lost)(uint64_t) = atomic_load(&vs_pool_on_lost);
+
+	if (on_lost)
+		on_lost(id);
+}
+
 void vs_range_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx)
 {
 	struct vs_range *r, *next;
@@ -415,6 +423,7 @@ void vs_range_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx)
 			next = r->next;
 			if (r->state != VS_RANGE_LIVE || r->ctx != ctx)
 				continue;
+			vs_range_lost(atomic_load(&r->id));
 			vs_range_end_life(pool, r);
 			if (r->is_pinned) {
 				vs_dead_bury(pool, r);

@@ -49,6 +49,8 @@ void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
 		       struct vs_ctx *ctx, size_t size);
 /* A live range leaves the program's hands. Lock. */
 void vs_range_end_life(struct vs_pool *pool, struct vs_range *r);
+/* The context of a live allocation has ended: tells vs_pool_on_lost. Lock. */
+void vs_range_lost(uint64_t id);
 /* A range that was live, and is no more, is pending from now on. Lock. */
 void vs_range_put_off(struct vs_pool *pool, struct vs_range *r);
 /*

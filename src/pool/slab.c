@@ -424,6 +424,7 @@ static void lose_objects(struct vs_pool *pool, struct vs_slab *slab)
 
 		if (word == 0)
 			continue;
+		vs_range_lost(VS_WORD_SERIAL(word));
 		vs_stat_bump(pool, lost_blocks, 1);
 		vs_stat_bump(pool, lost_bytes, VS_WORD_SIZE(word));
 		vs_stat_bump(pool, lost_spans, vs_class_size(slab->class));
