@@ -89,6 +89,19 @@ static bool is_output(int fd)
 	return !fstat(fd, &output) && vs_fd_is_same(&output, &identity);
 }
 
+/* What an earlier run wrote, or the program that this process was before. */
+static void cut(int fd, const char *path)
+{
+	if (is_output(STDOUT_FILENO) || is_output(STDERR_FILENO))
+		return;
+	if (ftruncate(fd, 0))
+		return; /* a pipe or a terminal: nothing to cut */
+	if (identity.st_size > 0)
+		vs_info("VMMSHIM_TRACE: what %s held (%llu bytes) is "
+			"overwritten",
+			path, (unsigned long long)identity.st_size);
+}
+
 /* Locked against other processes, so that two never mix in one file. */
 static int open_file(const char *path)
 {
@@ -115,10 +128,7 @@ static int open_file(const char *path)
 		close(fd);
 		return -1;
 	}
-	if (!is_output(STDOUT_FILENO) && !is_output(STDERR_FILENO) &&
-	    ftruncate(fd, 0)) {
-		/* a pipe or a terminal: nothing to cut */
-	}
+	cut(fd, path);
 	return fd;
 }
 
