@@ -192,6 +192,20 @@ void vs_fmt_json(struct vs_fmt *f, const char *s)
 	}
 }
 
+void vs_fmt_line(struct vs_fmt *f, const char *s)
+{
+	const unsigned char *p = (const unsigned char *)(s ? s : "(null)");
+
+	for (; *p; p++) {
+		if (*p >= ' ' && *p != 0x7f) {
+			vs_fmt_char(f, (char)*p);
+			continue;
+		}
+		vs_fmt_str(f, *p < 0x10 ? "\\x0" : "\\x");
+		put_base(f, *p, 16);
+	}
+}
+
 void vs_fmt_pad(struct vs_fmt *f, size_t width)
 {
 	while (f->len < width && f->len + 1 < f->size)

@@ -34,6 +34,8 @@ void vs_fmt_ns(struct vs_fmt *f, uint64_t ns);
  * U+FFFD for what is not UTF-8.
  */
 void vs_fmt_json(struct vs_fmt *f, const char *s);
+/* s as part of one line: a newline as \x0a, and so all controls. */
+void vs_fmt_line(struct vs_fmt *f, const char *s);
 /* Pads with spaces up to column `width`. */
 void vs_fmt_pad(struct vs_fmt *f, size_t width);
 /*

@@ -54,8 +54,10 @@ static void print_knob(struct vs_fmt *f, const struct vs_knob_row *row)
 		[VS_FROM_REJECTED] = "default; the environment's was rejected",
 	};
 
-	vs_fmt_f(f, "%s=%s (%s)\n" INDENT "allowed: %s; default: %s",
-		 row->variable, row->value, sources[row->source], row->allowed,
+	vs_fmt_f(f, "%s=", row->variable);
+	vs_fmt_line(f, row->value);
+	vs_fmt_f(f, " (%s)\n" INDENT "allowed: %s; default: %s",
+		 sources[row->source], row->allowed,
 		 *row->fallback ? row->fallback : "unset");
 	put_wrapped(f, row->help);
 	vs_fmt_char(f, '\n');

@@ -77,8 +77,9 @@ static void put_level(const struct vs_stat_row *row, uint64_t v, size_t edge,
 static void emit_header(const struct vs_dump_head *head)
 {
 	start(head);
-	vs_fmt_f(&f, "libvmmshim %s, %s, %s, up ", PACKAGE_VERSION,
-		 head->program, head->why);
+	vs_fmt_f(&f, "libvmmshim %s, ", PACKAGE_VERSION);
+	vs_fmt_line(&f, head->program);
+	vs_fmt_f(&f, ", %s, up ", head->why);
 	vs_fmt_ns(&f, head->uptime_ns);
 	vs_fmt_f(&f, ", mode %s", head->mode);
 	finish();
@@ -160,10 +161,12 @@ static void emit_knobs(const struct vs_dump_head *head)
 		if (row.source == VS_FROM_DEFAULT)
 			continue;
 		start(head);
-		vs_fmt_f(&f, "knob %s=%s (%s)", row.variable, row.value,
-			 row.source == VS_FROM_ENV
-				 ? "environment"
-				 : "default, the environment's was rejected");
+		vs_fmt_f(&f, "knob %s=", row.variable);
+		vs_fmt_line(&f, row.value);
+		vs_fmt_str(&f, row.source == VS_FROM_ENV
+				       ? " (environment)"
+				       : " (default, the environment's was "
+					 "rejected)");
 		finish();
 	}
 }

@@ -359,6 +359,24 @@ static void full_disk(void **unused)
 	}
 }
 
+/* A value, or a program's name, cannot make lines of its own. */
+static void one_line_each(void **unused)
+{
+	const char *environment[] = {
+		"VMMSHIM_ONLY=a\nvmmshim stats: b\t\x1b[2J\x7f\xc3\xa4", NULL};
+	char *saved = program_invocation_short_name;
+
+	(void)unused;
+	program_invocation_short_name = (char *)"a\rb\n";
+	child_run(&c, environment, dump_nothing, NULL);
+	program_invocation_short_name = saved;
+	assert_child_ok(&c);
+	assert_non_null(strstr(child_text(&c),
+			       "stats: knob VMMSHIM_ONLY=a\\x0avmmshim stats: "
+			       "b\\x09\\x1b[2J\\x7f\xc3\xa4 (environment)\n"));
+	assert_non_null(strstr(c.err, ", a\\x0db\\x0a, "));
+}
+
 /* A pipe without a reader must not hold the handler. */
 static void pipe_without_reader(void **unused)
 {
@@ -600,6 +618,7 @@ int main(void)
 		cmocka_unit_test(file_patterns),
 		cmocka_unit_test(unwritable),
 		cmocka_unit_test(full_disk),
+		cmocka_unit_test(one_line_each),
 		cmocka_unit_test(pipe_without_reader),
 		cmocka_unit_test(file_without_stderr),
 		cmocka_unit_test(file_of_a_daemon),

@@ -218,6 +218,21 @@ static void json_strings(void **unused)
 	}
 }
 
+static void one_line(void **unused)
+{
+	char text[64];
+	struct vs_fmt f = vs_fmt_start(text, sizeof(text));
+
+	(void)unused;
+	vs_fmt_line(&f, "a\n\r\t\x01\x1f \x7f~\\\xc3\xa4\xff");
+	vs_fmt_line(&f, "");
+	assert_string_equal(text, "a\\x0a\\x0d\\x09\\x01\\x1f \\x7f~\\"
+				  "\xc3\xa4\xff");
+	f = vs_fmt_start(text, 4);
+	vs_fmt_line(&f, "ab\n");
+	assert_string_equal(text, "ab\\");
+}
+
 static void cut_and_pad(void **unused)
 {
 	char text[8];
@@ -380,6 +395,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(bytes_for_people),
 		cmocka_unit_test(times_for_people),
 		cmocka_unit_test(json_strings),
+		cmocka_unit_test(one_line),
 		cmocka_unit_test(cut_and_pad),
 		cmocka_unit_test(writes_all),
 		cmocka_unit_test(raises_no_signal),
