@@ -122,12 +122,15 @@ static const char golden[] =
 	"vmmshim stats: knob VMMSHIM=sync (environment)\n"
 	"vmmshim stats: knob VMMSHIM_DECAY_MS=3000 (default, the environment's "
 	"was rejected)\n"
+	/* that it is the default, too, is no reason to hide it */
+	"vmmshim stats: knob VMMSHIM_ZERO=never (environment)\n"
 	"vmmshim stats: knob VMMSHIM_LOG=none (environment)\n";
 
 static void text(void **unused)
 {
 	const char *environment[] = {"VMMSHIM=sync", "VMMSHIM_DECAY_MS=x",
-				     "VMMSHIM_LOG=none", NULL};
+				     "VMMSHIM_ZERO=never", "VMMSHIM_LOG=none",
+				     NULL};
 
 	(void)unused;
 	/* the name comes from argv[0], where libtool puts lt- in front */
