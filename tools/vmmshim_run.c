@@ -20,7 +20,7 @@
 
 #include "base/knob.h"
 
-enum { MISUSED = 2, NOT_RUNNABLE = 126, NOT_FOUND = 127 };
+enum { UNWRITTEN = 1, MISUSED = 2, NOT_RUNNABLE = 126, NOT_FOUND = 127 };
 
 static const struct knob {
 	const char *field, *variable, *type;
@@ -73,6 +73,15 @@ static void usage(FILE *to)
 		option_of(&knobs[i], option);
 		fprintf(to, "  %s%s (%s)\n", option, value, knobs[i].variable);
 	}
+}
+
+/* The exit status when all that was to be said is. */
+static int written(void)
+{
+	if (fflush(stdout) == 0 && !ferror(stdout))
+		return 0;
+	fprintf(stderr, "vmmshim-run: standard output: %s\n", strerror(errno));
+	return UNWRITTEN;
 }
 
 static const struct knob *find_knob(const char *word, size_t length)
@@ -151,11 +160,11 @@ int main(int argc, char **argv)
 		}
 		if (strcmp(argv[i], "--help") == 0 && i + 1 == argc) {
 			usage(stdout);
-			return 0;
+			return written();
 		}
 		if (strcmp(argv[i], "--version") == 0) {
 			puts("vmmshim-run " PACKAGE_VERSION);
-			return 0;
+			return written();
 		}
 		set_knob(argv[i]);
 	}
