@@ -86,6 +86,26 @@ static void planes(CUdeviceptr p, size_t width, size_t height, CUdeviceptr q)
 	SAY(cuMemsetD2D8(p + PITCH, PITCH, 1, width, 0));
 }
 
+/* In and out of an array, which holds them. */
+static void array_copies(CUdeviceptr p, size_t n)
+{
+	CUDA_ARRAY_DESCRIPTOR bytes = {.Width = 32 * KiB,
+				       .Format = CU_AD_FORMAT_UNSIGNED_INT8,
+				       .NumChannels = 1};
+	size_t m = n < bytes.Width ? n : bytes.Width;
+	CUarray array;
+
+	TRY(cuArrayCreate(&array, &bytes));
+	TRY(cuMemcpyDtoA(array, 0, p + n - m, m));
+	TRY(cuMemcpyAtoD(p + n - m, array, 0, m));
+	SAY(cuMemcpyDtoA(array, 0, p + n - 4, 5));
+	SAY(cuMemcpyAtoD(p + n - 4, array, 0, 5));
+	SAY(cuMemcpyAtoD(p + n - 4, array, bytes.Width - 4, 4));
+	SAY(cuMemcpyDtoA(array, bytes.Width - 3, p, 4));
+	TRY(cuCtxSynchronize());
+	TRY(cuArrayDestroy(array));
+}
+
 /* The second of two. */
 static void batch(CUdeviceptr p, size_t n, CUdeviceptr q)
 {
@@ -167,6 +187,7 @@ int main(void)
 		TRY(cuMemsetD8(behind, 9, n));
 		rows(p, n, q);
 		planes(p, n - (n - 1) / PITCH * PITCH, (n - 1) / PITCH + 1, q);
+		array_copies(p, n);
 		batch(p, n, q);
 		nodes(p, n, q);
 		captured(p, n, q);

@@ -82,14 +82,33 @@ static void set_rows(CUdeviceptr to, CUdeviceptr from)
 	TRY(cuMemsetD2D32(to, 4096, 7, 1000, 500));
 }
 
+static CUarray array;
+
+static void copy_to_array(CUdeviceptr to, CUdeviceptr from)
+{
+	(void)to;
+	TRY(cuMemcpyDtoA(array, 0, from, 32 * KiB));
+}
+
+static void copy_from_array(CUdeviceptr to, CUdeviceptr from)
+{
+	(void)from;
+	TRY(cuMemcpyAtoD(to, array, 0, 32 * KiB));
+}
+
 static const struct {
 	const char *name;
 	void (*make)(CUdeviceptr to, CUdeviceptr from);
 } calls[] = {
-	{"copy", copy_linear},		{"unified copy", copy_unified},
-	{"pitched copy", copy_pitched}, {"peer copy", copy_peer},
-	{"3D peer copy", copy_peer_3d}, {"set", set_bytes},
+	{"copy", copy_linear},
+	{"unified copy", copy_unified},
+	{"pitched copy", copy_pitched},
+	{"peer copy", copy_peer},
+	{"3D peer copy", copy_peer_3d},
+	{"set", set_bytes},
 	{"set of rows", set_rows},
+	{"copy to an array", copy_to_array},
+	{"copy from an array", copy_from_array},
 };
 
 /* One call, behind some work of the NULL stream. */
@@ -183,10 +202,14 @@ int main(void)
 {
 	CUdeviceptr p, q, other[2];
 	unsigned yes = 1, no = 0;
+	CUDA_ARRAY_DESCRIPTOR bytes = {.Width = 32 * KiB,
+				       .Format = CU_AD_FORMAT_UNSIGNED_INT8,
+				       .NumChannels = 1};
 	CUdevice device;
 
 	victim_start(0);
 	TRY(cuDeviceGet(&device, 0));
+	TRY(cuArrayCreate(&array, &bytes));
 	p = victim_alloc(SIZE);
 	q = victim_alloc(SIZE);
 	for (int i = 0; i < 2; i++)
@@ -220,6 +243,7 @@ int main(void)
 	copy("freed", other[0], other[1]);
 	for (int i = 0; i < 2; i++)
 		victim_free(other[i]);
+	TRY(cuArrayDestroy(array));
 	print_flags(device);
 	for (unsigned i = 0; i < 4; i++)
 		another(device, i % 2 ? CU_CTX_SYNC_MEMOPS : 0);

@@ -5,8 +5,11 @@
 
 #include "sim_base.h"
 #include "sim_context.h"
+#include "sim_copy.h"
 #include "sim_device.h"
 #include "sim_handle.h"
+#include "sim_stream.h"
+#include "sim_work.h"
 
 struct array {
 	uint64_t handle;
@@ -195,4 +198,44 @@ sim_cuMipmappedArrayCreate(CUmipmappedArray *pHandle,
 CUresult sim_cuMipmappedArrayDestroy(CUmipmappedArray hMipmappedArray)
 {
 	return sim_cuArrayDestroy(SIM_AS(CUarray, SIM_OF(hMipmappedArray)));
+}
+
+/* Of the memory alone: there is no data in an array. */
+static CUresult copy(CUarray array, size_t offset, CUdeviceptr p, size_t size,
+		     bool is_to_memory)
+{
+	struct array *a = sim_handle_get(SIM_ARRAY, SIM_OF(array));
+	struct sim_op op = {.name = "copy of an array",
+			    .call = sim_thread.call,
+			    .n_touch = 1};
+	struct sim_stream *stream;
+	CUresult result = sim_stream_get(NULL, &stream);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!a)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (a->desc.Height || a->desc.Depth || offset > a->bytes ||
+	    size > a->bytes - offset)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (size == 0)
+		return CUDA_SUCCESS;
+	op.device = stream->ctx->device;
+	if (!sim_copy_check_device(p, size, op.device, is_to_memory, false,
+				   &op.touch[0]))
+		return CUDA_ERROR_INVALID_VALUE;
+	return sim_copy_must_wait(stream, &op) ? sim_submit_sync(stream, &op)
+					       : sim_submit(stream, &op, 1);
+}
+
+CUresult sim_cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset,
+			     CUdeviceptr srcDevice, size_t ByteCount)
+{
+	return copy(dstArray, dstOffset, srcDevice, ByteCount, false);
+}
+
+CUresult sim_cuMemcpyAtoD_v2(CUdeviceptr dstDevice, CUarray srcArray,
+			     size_t srcOffset, size_t ByteCount)
+{
+	return copy(srcArray, srcOffset, dstDevice, ByteCount, true);
 }
