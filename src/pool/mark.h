@@ -60,7 +60,7 @@ void vs_mark_freed_small(struct vs_pool *pool, uint64_t bytes);
  * Something is bare, and the program is about to give the GPU work: a marker,
  * if that is due. Takes no lock but the fence's; any thread.
  */
-void vs_mark_before_work(struct vs_pool *pool) __attribute__((cold));
+void vs_mark_before_work(struct vs_pool *pool);
 /* After a free: a marker, if much has long been without. */
 void vs_mark_at_free(struct vs_pool *pool);
 /* The same without the lock: waits, where there can be no marker now. */
