@@ -269,6 +269,38 @@ static bool open_batch_3d(CUDA_MEMCPY3D_BATCH_OP *copies, size_t n,
 	return is_opened;
 }
 
+/* Between pointers, where an element is a byte. */
+static bool operand_leaves(const CUmemcpy3DOperand *o, const CUextent3D *e)
+{
+	size_t row = o->op.ptr.rowLength, layer = o->op.ptr.layerHeight;
+
+	row = row ? row : e->width;
+	layer = layer ? layer : e->height;
+	return vs_copy_leaves(o->op.ptr.ptr,
+			      ((e->depth - 1) * layer + e->height - 1) * row +
+				      e->width);
+}
+
+/* The same for boxes; a copy of nothing is the driver's to refuse. */
+static bool is_batch_3d_beyond(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t n,
+			       size_t *failed_out)
+{
+	for (size_t i = 0; copies && i < n; i++) {
+		const CUDA_MEMCPY3D_BATCH_OP *c = &copies[i];
+
+		if (c->dst.type != CU_MEMCPY_OPERAND_TYPE_POINTER ||
+		    c->src.type != CU_MEMCPY_OPERAND_TYPE_POINTER ||
+		    !c->extent.width || !c->extent.height || !c->extent.depth ||
+		    (!operand_leaves(&c->dst, &c->extent) &&
+		     !operand_leaves(&c->src, &c->extent)))
+			continue;
+		if (failed_out)
+			*failed_out = i;
+		return true;
+	}
+	return false;
+}
+
 /*
  * How, where the number of a copy that fails goes or NULL, and the driver's
  * arguments; the rest is by the wrapper's names.
@@ -279,8 +311,9 @@ static bool open_batch_3d(CUDA_MEMCPY3D_BATCH_OP *copies, size_t n,
 		  note_batch(dsts, srcs, count, stream),                       \
 		  open_batch(dsts, srcs, sizes, count, way),                   \
 		  CUDA_ERROR_INVALID_VALUE, __VA_ARGS__)
-#define COPIED_BATCH_3D(api, how, ...)                                         \
-	VS_COPIED(api, how, false, note_batch_3d(copies, n, stream),           \
+#define COPIED_BATCH_3D(api, how, failed_out, ...)                             \
+	VS_COPIED(api, how, is_batch_3d_beyond(copies, n, failed_out),         \
+		  note_batch_3d(copies, n, stream),                            \
 		  open_batch_3d(copies, n, way), CUDA_ERROR_INVALID_VALUE,     \
 		  __VA_ARGS__)
 
@@ -310,8 +343,8 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DBatchAsync(size_t n,
 						unsigned long long flags,
 						CUstream stream)
 {
-	return COPIED_BATCH_3D(cuMemcpy3DBatchAsync, VS_ASYNC(stream), n,
-			       copies, failed, flags, stream);
+	return COPIED_BATCH_3D(cuMemcpy3DBatchAsync, VS_ASYNC(stream), failed,
+			       n, copies, failed, flags, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DBatchAsync_ptsz(
@@ -319,7 +352,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DBatchAsync_ptsz(
 	unsigned long long flags, CUstream stream)
 {
 	return COPIED_BATCH_3D(cuMemcpy3DBatchAsync_ptsz, VS_ASYNC_PT(stream),
-			       n, copies, failed, flags, stream);
+			       failed, n, copies, failed, flags, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI
@@ -329,7 +362,7 @@ cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *copies,
 	const size_t n = 1;
 
 	return COPIED_BATCH_3D(cuMemcpy3DWithAttributesAsync, VS_ASYNC(stream),
-			       copies, flags, stream);
+			       NULL, copies, flags, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI
@@ -339,7 +372,8 @@ cuMemcpy3DWithAttributesAsync_ptsz(CUDA_MEMCPY3D_BATCH_OP *copies,
 	const size_t n = 1;
 
 	return COPIED_BATCH_3D(cuMemcpy3DWithAttributesAsync_ptsz,
-			       VS_ASYNC_PT(stream), copies, flags, stream);
+			       VS_ASYNC_PT(stream), NULL, copies, flags,
+			       stream);
 }
 #endif
 
@@ -368,8 +402,8 @@ VS_EXPORT CUresult CUDAAPI
 cuMemcpy3DBatchAsync_v2(size_t n, CUDA_MEMCPY3D_BATCH_OP *copies,
 			unsigned long long flags, CUstream stream)
 {
-	return COPIED_BATCH_3D(cuMemcpy3DBatchAsync_v2, VS_ASYNC(stream), n,
-			       copies, flags, stream);
+	return COPIED_BATCH_3D(cuMemcpy3DBatchAsync_v2, VS_ASYNC(stream), NULL,
+			       n, copies, flags, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI
@@ -377,6 +411,7 @@ cuMemcpy3DBatchAsync_v2_ptsz(size_t n, CUDA_MEMCPY3D_BATCH_OP *copies,
 			     unsigned long long flags, CUstream stream)
 {
 	return COPIED_BATCH_3D(cuMemcpy3DBatchAsync_v2_ptsz,
-			       VS_ASYNC_PT(stream), n, copies, flags, stream);
+			       VS_ASYNC_PT(stream), NULL, n, copies, flags,
+			       stream);
 }
 #endif

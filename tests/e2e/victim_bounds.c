@@ -106,6 +106,36 @@ static void array_copies(CUdeviceptr p, size_t n)
 	TRY(cuArrayDestroy(array));
 }
 
+#if CUDA_VERSION >= 13000
+/* The second of two, in rows of PITCH or alone. */
+static void boxes(CUdeviceptr p, size_t n, CUdeviceptr q)
+{
+	size_t height = (n - 1) / PITCH + 1,
+	       width = n - (n - 1) / PITCH * PITCH;
+	CUDA_MEMCPY3D_BATCH_OP one = {
+		.src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER},
+		.dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER},
+		.extent = {n, 1, 1},
+		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	CUDA_MEMCPY3D_BATCH_OP ops[2];
+
+	one.src.op.ptr.ptr = q;
+	one.dst.op.ptr.ptr = p;
+	ops[0] = ops[1] = one;
+	SAY(cuMemcpy3DBatchAsync(2, ops, 0, stream));
+	ops[1].extent.width = n + 1;
+	SAY(cuMemcpy3DBatchAsync(2, ops, 0, stream));
+	ops[1].extent = (CUextent3D){width, height, 1};
+	ops[1].src.op.ptr.rowLength = ops[1].dst.op.ptr.rowLength = PITCH;
+	SAY(cuMemcpy3DBatchAsync(2, ops, 0, stream));
+	ops[1].extent.width++;
+	SAY(cuMemcpy3DBatchAsync(2, ops, 0, stream));
+	ops[1].extent = (CUextent3D){width, height / 2, 2};
+	ops[1].src.op.ptr.layerHeight = height;
+	SAY(cuMemcpy3DBatchAsync(2, ops, 0, stream));
+}
+#endif
+
 /* The second of two. */
 static void batch(CUdeviceptr p, size_t n, CUdeviceptr q)
 {
@@ -119,6 +149,7 @@ static void batch(CUdeviceptr p, size_t n, CUdeviceptr q)
 			       stream));
 	SAY(cuMemcpyBatchAsync(to, from, sizes, 1, &attributes, &first, 1,
 			       stream));
+	boxes(p, n, q);
 #else
 	(void)p, (void)n, (void)q;
 #endif
