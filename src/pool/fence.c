@@ -40,7 +40,7 @@ void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 void vs_fence_failed(struct vs_fence *f, const char *call, CUresult r)
 {
 	/* the end of the driver is no news, but nothing comes after it */
-	if (r == CUDA_ERROR_OUT_OF_MEMORY ||
+	if (r == CUDA_ERROR_OUT_OF_MEMORY || r == CUDA_ERROR_NOT_PERMITTED ||
 	    atomic_exchange(&f->is_broken, true) ||
 	    r == CUDA_ERROR_DEINITIALIZED)
 		return;
@@ -144,13 +144,11 @@ static bool record_marker(struct vs_fence *f)
 	struct vs_event *events = NULL;
 	uint64_t epoch = atomic_load_explicit(&f->epoch, memory_order_relaxed);
 
-	atomic_store_explicit(&f->is_bare, false, memory_order_relaxed);
-	atomic_store_explicit(&f->epoch, epoch + 1, memory_order_release);
+	atomic_store_explicit(&f->epoch, epoch + 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
 	/* now: a context whose work came before a free of this tag is in it */
 	if (f->has_context_events && !record_in_all(f, &events)) {
 		vs_events_keep(&f->spare, events);
-		atomic_store_explicit(&f->is_bare, true, memory_order_relaxed);
 		return false;
 	}
 	vs_stat_add(f->stats, markers, 1);
@@ -233,7 +231,7 @@ static bool cover(struct vs_fence *f, uint64_t tag)
 
 bool vs_fence_mark(struct vs_fence *f)
 {
-	uint64_t tag = vs_fence_tag(f);
+	uint64_t tag = atomic_load_explicit(&f->bare, memory_order_relaxed);
 	bool is_covered;
 
 	if (atomic_load_explicit(&f->is_broken, memory_order_relaxed) ||
@@ -531,6 +529,25 @@ void vs_fence_waited(struct vs_fence *f, uint64_t epoch)
 	pthread_mutex_unlock(&f->lock);
 }
 
+/*
+ * Behind the markers by which memory was handed out. Later ones may cover what
+ * waits for the host, and for the context; it is ordered behind them like all
+ * others, when memory is handed out by them. f->lock held, captures shut out.
+ */
+static bool order_newcomer(struct vs_fence *f, struct vs_ctx *ctx)
+{
+	uint64_t done = atomic_load(&f->done);
+	bool is_good = true, is_last = done <= atomic_load(&f->complete);
+
+	for (unsigned i = f->head; is_good && !is_last && i != f->tail; i++) {
+		struct vs_marker *m = &f->ring[i % VS_MARKERS];
+
+		is_good = order_behind(f, &ctx, 1, m->events);
+		is_last = m->epoch >= done;
+	}
+	return is_good;
+}
+
 bool vs_fence_welcome(struct vs_fence *f, struct vs_ctx *ctx)
 {
 	bool is_good;
@@ -540,9 +557,7 @@ bool vs_fence_welcome(struct vs_fence *f, struct vs_ctx *ctx)
 	is_good = vs_capture_shut_out();
 	if (is_good) {
 		pthread_mutex_lock(&f->lock);
-		for (unsigned i = f->head; is_good && i != f->tail; i++)
-			is_good = order_behind(f, &ctx, 1,
-					       f->ring[i % VS_MARKERS].events);
+		is_good = order_newcomer(f, ctx);
 		pthread_mutex_unlock(&f->lock);
 		vs_capture_let_in();
 	}

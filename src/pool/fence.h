@@ -75,7 +75,7 @@ struct vs_fence {
 	_Atomic uint64_t done;	  /* memory with these tags may be handed out */
 	_Atomic uint64_t complete; /* and, up to this one, be unmapped */
 	_Atomic bool is_broken; /* a marker failed: there are no more of them */
-	_Atomic bool is_bare;	/* something was freed with the tag of now */
+	_Atomic uint64_t bare; /* the newest tag that anything was freed with */
 	/* all below; leaf, but for ctx's lock */
 	_Alignas(64) pthread_mutex_t lock;
 	struct vs_marker ring[VS_MARKERS];
@@ -115,26 +115,26 @@ static inline uint64_t vs_fence_tag(struct vs_fence *f)
 	return atomic_load_explicit(&f->epoch, memory_order_relaxed);
 }
 
-/*
- * The tag of now, for what is freed with it. The look at the flag comes after
- * that at the epoch, as record_marker() writes first the one, then the other:
- * no epoch has memory without its flag, though one may have the flag alone.
- */
+/* The same, for what is freed now. */
 static inline uint64_t vs_fence_tag_freed(struct vs_fence *f)
 {
-	uint64_t tag;
+	uint64_t tag = vs_fence_tag(f);
+	uint64_t bare = atomic_load_explicit(&f->bare, memory_order_relaxed);
 
-	atomic_thread_fence(memory_order_seq_cst);
-	tag = atomic_load_explicit(&f->epoch, memory_order_acquire);
-	if (!atomic_load_explicit(&f->is_bare, memory_order_relaxed))
-		atomic_store_explicit(&f->is_bare, true, memory_order_relaxed);
+	/* the first with a tag; never lower */
+	while (__builtin_expect(bare < tag, 0) &&
+	       !atomic_compare_exchange_weak_explicit(&f->bare, &bare, tag,
+						      memory_order_relaxed,
+						      memory_order_relaxed))
+		;
 	return tag;
 }
 
-/* Something was freed that no marker covers; it may have been covered since. */
+/* Something was freed that no marker covers yet. */
 static inline bool vs_fence_is_bare(const struct vs_fence *f)
 {
-	return atomic_load_explicit(&f->is_bare, memory_order_relaxed);
+	return atomic_load_explicit(&f->bare, memory_order_relaxed) >
+	       atomic_load_explicit(&f->covered, memory_order_relaxed);
 }
 
 /* Markers are the driver's events, and none has failed. */
@@ -178,9 +178,9 @@ bool vs_fence_record(struct vs_fence *f);
  */
 bool vs_fence_cover(struct vs_fence *f, uint64_t tag);
 /*
- * A marker for what was freed up to now, before the program gives the GPU work.
- * In policy ordered nothing waits for it yet: that may be done later, and is a
- * barrier to all streams.
+ * A marker for what is bare, before the program gives the GPU work. In policy
+ * ordered nothing waits for it yet: that may be done later, and is a barrier to
+ * all streams.
  */
 bool vs_fence_mark(struct vs_fence *f);
 /* The newest marker covers work that no later one may cover. */
@@ -288,8 +288,8 @@ void vs_fence_reset(struct vs_fence *f, uint64_t epoch);
 /*
  * For pool/wait, which has the waits above, these two.
  * A driver call of a marker failed, or of a wait, and not since a kernel of the
- * context did (vs_ctx_failed). A want of memory passes: the next marker covers
- * what this one would have.
+ * context did (vs_ctx_failed). A want of memory passes, and so does the call of
+ * a host function: the next marker covers what this one would have.
  */
 void vs_fence_failed(struct vs_fence *f, const char *call, CUresult r);
 /* Everything up to an epoch was waited for, not by its markers. */

@@ -45,19 +45,52 @@ static bool takes_ration(struct vs_pool *pool)
 	return true;
 }
 
+/*
+ * What is freed now may be all that the next allocation can have, and that may
+ * come after work that waits for the host: a marker behind that work would be
+ * complete too late. The driver's cuMemFree would have waited before it. Any
+ * thread.
+ */
+static bool is_scarce(const struct vs_pool *pool)
+{
+	uint64_t refused = atomic_load(&pool->refused);
+
+	return vs_stat_get(&pool->stats, reserved) >
+		       vs_pool_most(pool) / 8 * FULL_EIGHTHS ||
+	       (refused > 0 && vs_vmm_clock() < refused + REFUSED_LASTS);
+}
+
+void vs_mark_bare(struct vs_pool *pool)
+{
+	struct vs_fence *f = &pool->fence;
+
+	/* the program is told what is wrong by its own call */
+	if (!vs_fence_is_bare(f) || !vs_fence_may_mark(f) ||
+	    !vs_vmm_is_current_sound())
+		return;
+	vs_fence_mark(f);
+	/* one that failed comes again, but not with each launch */
+	atomic_store_explicit(&pool->is_much_bare, false, memory_order_relaxed);
+}
+
+/* In policy ordered what comes late is a wait of all streams for that work. */
+static bool is_rationed(const struct vs_pool *pool)
+{
+	return !pool->fence.is_ordered &&
+	       !atomic_load_explicit(&pool->is_much_bare,
+				     memory_order_relaxed) &&
+	       !is_scarce(pool);
+}
+
 void vs_mark_before_work(struct vs_pool *pool)
 {
 	struct vs_thread *t = vs_thread_self();
-	struct vs_fence *f = &pool->fence;
 
-	if (!vs_fence_may_mark(f) ||
-	    (!atomic_load_explicit(&pool->is_much_bare, memory_order_relaxed) &&
-	     !takes_ration(pool)) ||
+	if (!vs_fence_may_mark(&pool->fence) ||
+	    (is_rationed(pool) && !takes_ration(pool)) ||
 	    !vs_thread_go_within(t))
 		return;
-	if (vs_fence_mark(f))
-		atomic_store_explicit(&pool->is_much_bare, false,
-				      memory_order_relaxed);
+	vs_mark_bare(pool);
 	vs_thread_come_out(t);
 }
 
@@ -153,19 +186,6 @@ static bool is_clothed(struct vs_fence *f, uint64_t tag)
 {
 	return f->has_context_events ? vs_fence_is_covered(f, tag)
 				     : vs_fence_is_complete(f, tag);
-}
-
-/*
- * What is freed now may be all that the next allocation can have, and that may
- * come after work that waits for the host: a marker behind that work would be
- * complete too late. The driver's cuMemFree would have waited before it.
- */
-static bool is_scarce(struct vs_pool *pool)
-{
-	uint64_t refused = atomic_load(&pool->refused);
-
-	return pool->chunks.held > vs_pool_most(pool) / 8 * FULL_EIGHTHS ||
-	       (refused > 0 && pool->now < refused + REFUSED_LASTS);
 }
 
 void vs_mark_freed_small(struct vs_pool *pool, uint64_t bytes)

@@ -14,7 +14,8 @@
  * bare gets one before the program gives the GPU work (vs_pool_before_work). A
  * marker takes some .3 us, a launch a few, and a framework that caches nothing
  * frees before each of them: what is little is rationed, with some to spare for
- * a program that has made few of late.
+ * a program that has made few of late; but not where memory is scarce, and in
+ * policy ordered, where one behind such a kernel stops all streams with it.
  *
  * Note [Kernels that wait for the host]: work may be given unseen, or by
  * another thread in the same moment. So only a small part of the device's
@@ -61,6 +62,11 @@ void vs_mark_freed_small(struct vs_pool *pool, uint64_t bytes);
  * if that is due. Takes no lock but the fence's; any thread.
  */
 void vs_mark_before_work(struct vs_pool *pool);
+/*
+ * A marker for what is bare, if the program's context takes calls: it has not
+ * ended, and this is no host function. The same.
+ */
+void vs_mark_bare(struct vs_pool *pool);
 /* After a free: a marker, if much has long been without. */
 void vs_mark_at_free(struct vs_pool *pool);
 /* The same without the lock: waits, where there can be no marker now. */

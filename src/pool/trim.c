@@ -416,10 +416,8 @@ void vs_pool_synchronizing(void)
 {
 	struct vs_pool *pool;
 
-	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
-		if (vs_stat_get(&pool->stats, pending) > 0)
-			vs_mark_pending(pool);
-	}
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
+		vs_mark_bare(pool);
 }
 
 void vs_pool_synchronized(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_flag [cycle | begin | full | peer | used]: frees memory, starts a
- * kernel that runs until the host raises a flag, and allocates meanwhile. The
+ * victim_flag [cycle | begin | full | peer | used | born]: frees memory, starts
+ * a kernel that runs until the host raises a flag, and allocates meanwhile. The
  * simulated driver has the memory back by then and waits for nothing. So it is
  * beside an open capture. Not for a GPU: under the shim this ended well on an
  * H200 (580.159.04), without it the driver hung in one of the steps, and so did
@@ -137,6 +137,44 @@ static void use(CUfunction kernel, CUstream stream, CUstream other)
 
 static CUcontext ctx;
 
+static CUdeviceptr freed, set;
+
+static void *free_and_work(void *stream)
+{
+	TRY(cuCtxSetCurrent(ctx));
+	victim_free(freed);
+	TRY(cuMemsetD8Async(set, 1, 4, stream));
+	return NULL;
+}
+
+/* A context is made beside the kernel, and works before that is let go. */
+static void bear(CUfunction kernel, CUstream stream, CUstream other)
+{
+	CUdeviceptr at = 0, mine = victim_alloc(4 * KiB);
+	void *arguments[] = {&at};
+	pthread_t thread;
+	CUcontext born;
+
+	freed = victim_alloc(64 * MiB);
+	set = victim_alloc(4 * KiB);
+	TRY(cuMemHostGetDevicePointer(&at, (void *)flag, 0));
+	*flag = 0;
+	victim_launch(kernel, stream, arguments);
+	CHECK(pthread_create(&thread, NULL, free_and_work, other) == 0);
+	usleep(50000);
+	TRY(cuCtxCreate_v2(&born, 0, 0));
+	TRY(cuMemsetD8Async(mine, 1, 4, NULL));
+	TRY(cuStreamSynchronize(NULL));
+	*flag = 1;
+	TRY(cuCtxDestroy(born));
+	TRY(cuCtxSetCurrent(ctx));
+	CHECK(pthread_join(thread, NULL) == 0);
+	TRY(cuCtxSynchronize());
+	victim_free(set);
+	victim_free(mine);
+	puts("born");
+}
+
 static _Atomic bool may_go_on;
 
 static void CUDA_CB wait_to_go_on(void *unused)
@@ -221,6 +259,8 @@ int main(int argc, char **argv)
 		cycle(kernel, stream, captured, i);
 	if (is_begin)
 		begin(kernel, stream, captured);
+	if (!strcmp(what, "born"))
+		bear(kernel, stream, captured);
 	if (!strcmp(what, "used"))
 		use(kernel, stream, captured);
 	if (!strcmp(what, "peer"))

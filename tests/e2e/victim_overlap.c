@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_overlap [full]: frees memory while the GPU is idle, gives it work for
- * a while, and allocates as much again meanwhile. The driver has the memory
- * back by then, and the host goes on beside the work. `full`: all the rest of
- * the device is in use.
+ * victim_overlap [full | within]: frees memory while the GPU is idle, gives it
+ * work for a while, and allocates as much again meanwhile. The driver has the
+ * memory back by then, and the host goes on beside the work. `full`: all the
+ * rest of the device is in use. `within`: the work is a function of the host
+ * that makes calls itself, all of which the driver refuses there.
  */
 #include "victim_link.h"
 
@@ -107,10 +108,38 @@ static void round_of(const char *name, void (*work)(void), size_t size,
 	TRY(cuEventDestroy(end));
 }
 
+static CUresult answers[2];
+
+static void CUDA_CB call_the_driver(void *unused)
+{
+	uint32_t word;
+
+	(void)unused;
+	for (int i = 0; i < 200; i++) {
+		answers[0] = cuMemcpyDtoH(&word, target, sizeof(word));
+		answers[1] = cuStreamSynchronize(NULL);
+		usleep(100);
+	}
+}
+
+/* Blocks come and go meanwhile, so that something may always be bare. */
+static void calls_within(size_t size)
+{
+	TRY(cuLaunchHostFunc(stream, call_the_driver, NULL));
+	for (int i = 0; i < 1000; i++) {
+		victim_free(victim_alloc(size));
+		usleep(20);
+	}
+	TRY(cuStreamSynchronize(stream));
+	printf("%zu KiB, within: %s, %s\n", size / KiB, victim_name(answers[0]),
+	       victim_name(answers[1]));
+}
+
 int main(int argc, char **argv)
 {
 	static const size_t sizes[] = {8 * KiB, 512 * KiB, 3 * MiB, 64 * MiB};
 	bool is_full = argc > 1 && !strcmp(argv[1], "full");
+	bool is_within = argc > 1 && !strcmp(argv[1], "within");
 	CUmemGenericAllocationHandle rest = 0;
 
 	victim_start(0);
@@ -124,7 +153,9 @@ int main(int argc, char **argv)
 	TRY(cuStreamSynchronize(stream));
 	if (is_full)
 		rest = fill_but(120 * MiB);
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 4 && is_within; i++)
+		calls_within(sizes[i]);
+	for (int i = 0; i < 4 && !is_within; i++) {
 		round_of("kernel", kernel_works, sizes[i], 64 * MiB);
 		round_of("graph", graph_works, sizes[i], 64 * MiB);
 		round_of("host function", host_works, sizes[i], 64 * MiB);

@@ -129,24 +129,100 @@ static void test_none_in_a_capture(void **state)
 	assert_int_equal(work(), 1);
 }
 
+static unsigned n_refused;
+
 static CUresult CUDAAPI out_of_memory(CUcontext ctx, CUevent event)
 {
 	(void)ctx, (void)event;
+	n_refused++;
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* What could not be marked is as bare as before. */
+/* What could not be marked is as bare as before, but is not tried for ever. */
 static void test_one_that_fails_comes_again(void **state)
 {
 	CUresult(CUDAAPI * record)(CUcontext, CUevent) =
 		vs_real.cuCtxRecordEvent;
 
 	(void)state;
+	n_refused = 0;
 	give(large);
 	vs_real.cuCtxRecordEvent = out_of_memory;
-	assert_int_equal(work(), 0);
+	for (int i = 0; i < 1000; i++)
+		work();
+	assert_in_range(n_refused, 1, 10);
 	vs_real.cuCtxRecordEvent = record;
+	fake.now += 100 * MS;
 	assert_int_equal(work(), 1);
+}
+
+static CUresult CUDAAPI not_permitted(CUcontext ctx, unsigned *version)
+{
+	(void)ctx, (void)version;
+	return CUDA_ERROR_NOT_PERMITTED;
+}
+
+/* In a host function, where every call is refused: the pool is none the worse.
+ */
+static void test_none_in_a_host_function(void **state)
+{
+	CUresult(CUDAAPI * version)(CUcontext, unsigned *) =
+		vs_real.cuCtxGetApiVersion;
+
+	(void)state;
+	give(large);
+	vs_real.cuCtxGetApiVersion = not_permitted;
+	assert_int_equal(work(), 0);
+	vs_pool_synchronizing();
+	assert_int_equal(fake.records, 0);
+	vs_real.cuCtxGetApiVersion = version;
+	assert_int_equal(work(), 1);
+}
+
+static CUresult(CUDAAPI *record_it)(CUcontext, CUevent);
+
+static CUresult CUDAAPI look_and_record(CUcontext ctx, CUevent event)
+{
+	assert_true(vs_fence_is_bare(&vs_pool_of(0)->fence));
+	return record_it(ctx, event);
+}
+
+/* Or another thread's work would slip in before the marker. */
+static void test_bare_until_the_marker_is_there(void **state)
+{
+	(void)state;
+	record_it = vs_real.cuCtxRecordEvent;
+	give(large);
+	vs_real.cuCtxRecordEvent = look_and_record;
+	assert_int_equal(work(), 1);
+	assert_false(vs_fence_is_bare(&vs_pool_of(0)->fence));
+}
+
+/* Frees of so little before work, each time; how many have a marker. */
+static unsigned long marked_of(int n)
+{
+	unsigned long before = fake.records;
+
+	for (int i = 0; i < n; i++) {
+		give(take(4 * KiB));
+		vs_pool_before_work();
+	}
+	return fake.records - before;
+}
+
+static void test_no_ration_where_memory_is_scarce(void **state)
+{
+	(void)state;
+	assert_in_range(marked_of(100), 8, 14);
+	take(15 * GiB);
+	assert_int_equal(marked_of(100), 100);
+}
+
+static void test_no_ration_in_policy_ordered(void **state)
+{
+	(void)state;
+	assert_int_equal(marked_of(100), 100);
+	assert_in_range(fake.orders, 0, 10);
 }
 
 /* In policy ordered the marker alone is no barrier; memory is behind it. */
@@ -163,6 +239,26 @@ static void test_ordered_waits_when_memory_is_handed_out(void **state)
 	assert_int_equal(fake.records, 1);
 }
 
+#define NEWCOMER ((CUcontext)0x2000)
+
+/* It waits for what was handed out, not for a marker that nobody waits for. */
+static void test_ordered_and_a_context_is_born(void **state)
+{
+	(void)state;
+	fake.lag_ns = NEVER;
+	give(large);
+	vs_pool_before_work();
+	vs_pool_ctx_born(NEWCOMER, 0);
+	assert_int_equal(fake.orders, 0);
+	end_ctx(NEWCOMER, 0);
+	assert_int_equal(take(200 * MiB), large);
+	assert_int_equal(fake.orders, 1);
+	give(large);
+	vs_pool_before_work();
+	vs_pool_ctx_born(NEWCOMER, 0);
+	assert_int_equal(fake.orders, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -174,9 +270,18 @@ int main(void)
 		cmocka_unit_test_setup(test_little_is_rationed, fresh),
 		cmocka_unit_test_setup(test_none_in_a_capture, fresh),
 		cmocka_unit_test_setup(test_one_that_fails_comes_again, fresh),
+		cmocka_unit_test_setup(test_none_in_a_host_function, fresh),
+		cmocka_unit_test_setup(test_bare_until_the_marker_is_there,
+				       fresh),
+		cmocka_unit_test_setup(test_no_ration_where_memory_is_scarce,
+				       fresh),
+		cmocka_unit_test_setup(test_no_ration_in_policy_ordered,
+				       fresh_ordered),
 		cmocka_unit_test_setup(
 			test_ordered_waits_when_memory_is_handed_out,
 			fresh_ordered),
+		cmocka_unit_test_setup(test_ordered_and_a_context_is_born,
+				       fresh_ordered),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
