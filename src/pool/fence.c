@@ -229,36 +229,34 @@ static bool cover(struct vs_fence *f, uint64_t tag)
 	return mark(f, tag) && order(f, tag);
 }
 
-bool vs_fence_mark(struct vs_fence *f)
+/* One of both, with the lock; false, too, if captures cannot be shut out. */
+static bool locked(struct vs_fence *f, uint64_t tag,
+		   bool (*do_it)(struct vs_fence *f, uint64_t tag))
 {
-	uint64_t tag = atomic_load_explicit(&f->bare, memory_order_relaxed);
 	bool is_covered;
 
 	if (atomic_load_explicit(&f->is_broken, memory_order_relaxed) ||
 	    !vs_capture_shut_out())
 		return false;
 	pthread_mutex_lock(&f->lock);
-	is_covered = mark(f, tag);
+	is_covered = do_it(f, tag);
 	pthread_mutex_unlock(&f->lock);
 	vs_capture_let_in();
 	return is_covered;
 }
 
+bool vs_fence_mark(struct vs_fence *f)
+{
+	return locked(f, atomic_load_explicit(&f->bare, memory_order_relaxed),
+		      mark);
+}
+
 bool vs_fence_cover(struct vs_fence *f, uint64_t tag)
 {
-	bool is_covered;
+	bool is_done = f->is_ordered ? vs_fence_is_done(f, tag)
+				     : vs_fence_is_covered(f, tag);
 
-	if (f->is_ordered ? vs_fence_is_done(f, tag)
-			  : vs_fence_is_covered(f, tag))
-		return true;
-	if (atomic_load_explicit(&f->is_broken, memory_order_relaxed) ||
-	    !vs_capture_shut_out())
-		return false;
-	pthread_mutex_lock(&f->lock);
-	is_covered = cover(f, tag);
-	pthread_mutex_unlock(&f->lock);
-	vs_capture_let_in();
-	return is_covered;
+	return is_done || locked(f, tag, cover);
 }
 
 bool vs_fence_record(struct vs_fence *f)

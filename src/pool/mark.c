@@ -165,7 +165,7 @@ uint64_t vs_mark_newest(struct vs_pool *pool)
 	return newest;
 }
 
-/* Lock. */
+/* A marker covers all ranges that were freed. Lock. */
 static void clear_unmarked(struct vs_pool *pool)
 {
 	pool->unmarked_bytes = 0;
@@ -212,6 +212,8 @@ static bool is_much(const struct vs_pool *pool)
 
 void vs_mark_freed(struct vs_pool *pool, uint64_t bytes)
 {
+	/* first: what has a marker by now counts no more, and this may get one
+	 */
 	vs_mark_freed_small(pool, bytes);
 	if (vs_fence_is_covered(&pool->fence, pool->bare_tag))
 		return;
