@@ -6,7 +6,8 @@
  *   pairs burst SIZE ROUNDS       64 allocations, then 64 frees; a pair
  *   pairs query SIZE ROUNDS       cuMemGetAddressRange of an interior pointer
  *   pairs copy SIZE ROUNDS        cuMemcpyDtoD of a byte of two blocks
- *   pairs dlsym ROUNDS            dlsym of a name that is not the driver's
+ *   pairs work SIZE ROUNDS        a pair and a cuMemsetD8Async of a byte behind
+ * it pairs dlsym ROUNDS            dlsym of a name that is not the driver's
  */
 #undef __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
@@ -69,6 +70,20 @@ static void copy_rounds(long n)
 	while (n--)
 		TRY(cuMemcpyDtoD(p, q, 1));
 	TRY(cuMemFree(p));
+	TRY(cuMemFree(q));
+}
+
+/* As a framework that caches nothing: something is freed before each launch. */
+static void work_rounds(long n)
+{
+	CUdeviceptr p, q;
+
+	TRY(cuMemAlloc(&q, size));
+	while (n--) {
+		TRY(cuMemAlloc(&p, size));
+		TRY(cuMemFree(p));
+		TRY(cuMemsetD8Async(q, 0, 1, NULL));
+	}
 	TRY(cuMemFree(q));
 }
 
@@ -145,13 +160,16 @@ int main(int argc, char **argv)
 		ns = timed(query_rounds);
 	else if (strcmp(what, "copy") == 0)
 		ns = timed(copy_rounds);
+	else if (strcmp(what, "work") == 0)
+		ns = timed(work_rounds);
 	else if (strcmp(what, "dlsym") == 0)
 		ns = timed(dlsym_rounds);
 	else if (strcmp(what, "threads") == 0 && argc > 4)
 		ns = threads(atoi(argv[2]));
 	else {
-		fprintf(stderr, "usage: pairs pair|burst|query SIZE ROUNDS | "
-				"threads N SIZE ROUNDS | dlsym ROUNDS\n");
+		fprintf(stderr,
+			"usage: pairs pair|burst|query|copy|work SIZE ROUNDS | "
+			"threads N SIZE ROUNDS | dlsym ROUNDS\n");
 		return 2;
 	}
 	printf("%.1f\n", ns);
