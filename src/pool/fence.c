@@ -219,7 +219,7 @@ static bool mark(struct vs_fence *f, uint64_t tag)
 }
 
 /* The same, and in policy ordered memory with the tag may be handed out. */
-static bool cover(struct vs_fence *f, uint64_t tag)
+static inline bool cover(struct vs_fence *f, uint64_t tag)
 {
 	if (!f->is_ordered)
 		return mark(f, tag);

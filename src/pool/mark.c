@@ -51,7 +51,7 @@ static bool takes_ration(struct vs_pool *pool)
  * complete too late. The driver's cuMemFree would have waited before it. Any
  * thread.
  */
-static bool is_scarce(const struct vs_pool *pool)
+static inline bool is_scarce(const struct vs_pool *pool)
 {
 	uint64_t refused = atomic_load(&pool->refused);
 
@@ -188,7 +188,8 @@ static bool is_clothed(struct vs_fence *f, uint64_t tag)
 				     : vs_fence_is_complete(f, tag);
 }
 
-void vs_mark_freed_small(struct vs_pool *pool, uint64_t bytes)
+/* Whether it got a marker. */
+static inline bool freed(struct vs_pool *pool, uint64_t bytes)
 {
 	struct vs_fence *f = &pool->fence;
 
@@ -196,10 +197,18 @@ void vs_mark_freed_small(struct vs_pool *pool, uint64_t bytes)
 		pool->bare_bytes = pool->unmarked_bytes = 0;
 	pool->bare_tag = atomic_load_explicit(&f->epoch, memory_order_relaxed);
 	pool->bare_bytes += bytes;
-	if ((pool->bare_bytes > pool->dev.total / BARE_SHARE ||
-	     is_scarce(pool)) &&
-	    vs_fence_cover(f, pool->bare_tag))
-		clear_unmarked(pool);
+	if (pool->bare_bytes <= pool->dev.total / BARE_SHARE &&
+	    !is_scarce(pool))
+		return false;
+	if (!vs_fence_cover(f, pool->bare_tag))
+		return false;
+	clear_unmarked(pool);
+	return true;
+}
+
+void vs_mark_freed_small(struct vs_pool *pool, uint64_t bytes)
+{
+	freed(pool, bytes);
 }
 
 /* Little memory is not worth a marker before it is needed. */
@@ -212,10 +221,8 @@ static bool is_much(const struct vs_pool *pool)
 
 void vs_mark_freed(struct vs_pool *pool, uint64_t bytes)
 {
-	/* first: what has a marker by now counts no more, and this may get one
-	 */
-	vs_mark_freed_small(pool, bytes);
-	if (vs_fence_is_covered(&pool->fence, pool->bare_tag))
+	/* first: what has a marker by now counts no more */
+	if (freed(pool, bytes))
 		return;
 	if (pool->unmarked_bytes == 0)
 		pool->unmarked_since = vs_vmm_ticks();
