@@ -65,8 +65,7 @@ void vs_mark_bare(struct vs_pool *pool)
 	struct vs_fence *f = &pool->fence;
 
 	/* the program is told what is wrong by its own call */
-	if (!vs_fence_is_bare(f) || !vs_fence_may_mark(f) ||
-	    !vs_vmm_is_current_sound())
+	if (!vs_fence_may_mark(f) || !vs_vmm_is_current_sound())
 		return;
 	vs_fence_mark(f);
 	/* one that failed comes again, but not with each launch */

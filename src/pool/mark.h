@@ -63,8 +63,8 @@ void vs_mark_freed_small(struct vs_pool *pool, uint64_t bytes);
  */
 void vs_mark_before_work(struct vs_pool *pool);
 /*
- * A marker for what is bare, if the program's context takes calls: it has not
- * ended, and this is no host function. The same.
+ * The same, due or not, if the program's context takes calls: it has not ended,
+ * and this is no host function.
  */
 void vs_mark_bare(struct vs_pool *pool);
 /* After a free: a marker, if much has long been without. */

@@ -416,8 +416,10 @@ void vs_pool_synchronizing(void)
 {
 	struct vs_pool *pool;
 
-	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
-		vs_mark_bare(pool);
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
+		if (vs_fence_is_bare(&pool->fence))
+			vs_mark_bare(pool);
+	}
 }
 
 void vs_pool_synchronized(void)
