@@ -6,8 +6,8 @@
  *   pairs burst SIZE ROUNDS       64 allocations, then 64 frees; a pair
  *   pairs query SIZE ROUNDS       cuMemGetAddressRange of an interior pointer
  *   pairs copy SIZE ROUNDS        cuMemcpyDtoD of a byte of two blocks
- *   pairs work SIZE ROUNDS        a pair and a cuMemsetD8Async of a byte behind
- * it pairs dlsym ROUNDS            dlsym of a name that is not the driver's
+ *   pairs work SIZE ROUNDS        a pair, then cuMemsetD8Async of a byte
+ *   pairs dlsym ROUNDS            dlsym of a name that is not the driver's
  */
 #undef __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>

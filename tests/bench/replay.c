@@ -7,11 +7,12 @@
  *
  * One line a trace and lag. eff: peak of live bytes over peak of memory held.
  * --lag: freed memory is complete so much later, as behind a GPU that runs
- * behind the host; without it 0 and then 20 ms. --gpu: each allocation gives
- * the GPU some work, with its size; all of it takes so many times as long as
- * the host needs for its part. lost_percent: of the time that this takes with
- * memory without end; the rest is a host that waits for memory, and a GPU that
- * waits for such a host. Trace lines: `a ID SIZE T_US THREAD`, `f ID T_US
+ * behind the host; without it 0 and then 20 ms. Behind each allocation comes
+ * work of the GPU's (Note [Before work] in pool/mark.h). --gpu: each allocation
+ * gives the GPU some work, with its size; all of it takes so many times as long
+ * as the host needs for its part. lost_percent: of the time that this takes
+ * with memory without end; the rest is a host that waits for memory, and a GPU
+ * that waits for such a host. Trace lines: `a ID SIZE T_US THREAD`, `f ID T_US
  * THREAD`.
  */
 #include <errno.h>

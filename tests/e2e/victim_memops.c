@@ -17,7 +17,7 @@ static void CUDA_CB end_late(void *unused)
 	is_over = true;
 }
 
-/* Copies and sets of `size` bytes, all plain, which need not wait. */
+/* Copies and sets, all plain, none of which waits by itself. */
 static void copy_linear(CUdeviceptr to, CUdeviceptr from)
 {
 	TRY(cuMemcpyDtoD(to, from, SIZE));

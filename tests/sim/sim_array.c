@@ -224,8 +224,7 @@ static CUresult copy(CUarray array, size_t offset, CUdeviceptr p, size_t size,
 	if (!sim_copy_check_device(p, size, op.device, is_to_memory, false,
 				   &op.touch[0]))
 		return CUDA_ERROR_INVALID_VALUE;
-	return sim_copy_must_wait(stream, &op) ? sim_submit_sync(stream, &op)
-					       : sim_submit(stream, &op, 1);
+	return sim_copy_submit_plain(stream, &op);
 }
 
 CUresult sim_cuMemcpyDtoA_v2(CUarray dstArray, size_t dstOffset,

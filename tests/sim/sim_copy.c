@@ -105,8 +105,8 @@ static void wait_before(struct sim_stream *stream)
 	sim_wait_clock(&clock);
 }
 
-bool sim_copy_must_wait(const struct sim_stream *stream,
-			const struct sim_op *op)
+/* CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, or the context's flag. */
+static bool must_wait(const struct sim_stream *stream, const struct sim_op *op)
 {
 	bool wait = stream->ctx->flags & CU_CTX_SYNC_MEMOPS;
 	unsigned i;
@@ -119,6 +119,13 @@ bool sim_copy_must_wait(const struct sim_stream *stream,
 	return wait;
 }
 
+CUresult sim_copy_submit_plain(struct sim_stream *stream,
+			       const struct sim_op *op)
+{
+	return must_wait(stream, op) ? sim_submit_sync(stream, op)
+				     : sim_submit(stream, op, 1);
+}
+
 static CUresult submit(struct sim_stream *stream, struct sim_op *op, bool async)
 {
 	const struct sim_extent *dst = &op->touch[0], *src = &op->touch[1];
@@ -126,8 +133,8 @@ static CUresult submit(struct sim_stream *stream, struct sim_op *op, bool async)
 	bool devices = dst->home != SIM_HOST_HOME && src->home != SIM_HOST_HOME;
 	CUresult result;
 
-	if (devices && !async && sim_copy_must_wait(stream, op))
-		return sim_submit_sync(stream, op);
+	if (devices && !async)
+		return sim_copy_submit_plain(stream, op);
 	if (stream->capture || devices || (async && !dst->host && !src->host))
 		return sim_submit(stream, op, 1);
 	if (dst->host || !stageable || (!async && src->size > STAGED_MAX))

@@ -38,11 +38,11 @@ CUresult sim_copy_describe(const CUDA_MEMCPY3D *params,
 CUresult sim_set_prepare(const struct sim_set *set, struct sim_context *ctx,
 			 struct sim_op *op);
 /*
- * Is the host to wait for a plain copy or set, as
- * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS or the context's flag says?
+ * Submits a plain copy or set within devices, and waits for it if
+ * CU_POINTER_ATTRIBUTE_SYNC_MEMOPS or the context's flag says so.
  */
-bool sim_copy_must_wait(const struct sim_stream *stream,
-			const struct sim_op *op);
+CUresult sim_copy_submit_plain(struct sim_stream *stream,
+			       const struct sim_op *op);
 /* May a copy or set that was prepared before still run? */
 bool sim_copy_may_run(const struct sim_op *op);
 bool sim_set_may_run(const struct sim_op *op);

@@ -80,9 +80,8 @@ static CUresult set(const struct sim_set *s, CUstream hStream, bool async)
 		result = sim_set_prepare(s, stream->ctx, &op);
 	if (result != CUDA_SUCCESS || !op.n_touch)
 		return result;
-	return !async && sim_copy_must_wait(stream, &op)
-		       ? sim_submit_sync(stream, &op)
-		       : sim_submit(stream, &op, 1);
+	return async ? sim_submit(stream, &op, 1)
+		     : sim_copy_submit_plain(stream, &op);
 }
 
 static CUresult set_linear(CUdeviceptr dst, uint32_t value, unsigned element,
