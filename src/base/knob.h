@@ -23,8 +23,13 @@
 /* Words of the CHOICE knobs, in the order of their enums. */
 #define VS_WORDS_mode "pool|sync|off"
 enum vs_mode { VS_MODE_POOL, VS_MODE_SYNC, VS_MODE_OFF };
-#define VS_WORDS_reuse "complete|ordered"
-enum vs_reuse { VS_REUSE_COMPLETE, VS_REUSE_ORDERED };
+#define VS_WORDS_reuse "auto|complete|stream|ordered"
+enum vs_reuse {
+	VS_REUSE_AUTO,
+	VS_REUSE_COMPLETE,
+	VS_REUSE_STREAM,
+	VS_REUSE_ORDERED
+};
 #define VS_WORDS_zero "never|always"
 enum vs_zero { VS_ZERO_NEVER, VS_ZERO_ALWAYS };
 #define VS_WORDS_ipc "emulate|native"

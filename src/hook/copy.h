@@ -202,7 +202,7 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 		struct vs_order order = {.n = 0};                              \
 		CUresult result;                                               \
                                                                                \
-		if (vs_enter_work(VS_API_##api) && vs_unlikely(beyond_)) {     \
+		if (VS_ENTER_WORK(api, way.stream) && vs_unlikely(beyond_)) {  \
 			result = CUDA_ERROR_INVALID_VALUE;                     \
 		} else {                                                       \
 			if (vs_copy_is_due(way))                               \

@@ -190,7 +190,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_ctx,
 					CUdeviceptr src, CUcontext src_ctx,
 					size_t size)
 {
-	if (vs_enter_work(VS_API_cuMemcpyPeer) &&
+	if (VS_ENTER_WORK(cuMemcpyPeer, NULL) &&
 	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, NULL);
@@ -203,7 +203,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeer_ptds(CUdeviceptr dst, CUcontext dst_ctx,
 					     CUdeviceptr src, CUcontext src_ctx,
 					     size_t size)
 {
-	if (vs_enter_work(VS_API_cuMemcpyPeer_ptds) &&
+	if (VS_ENTER_WORK(cuMemcpyPeer_ptds, NULL) &&
 	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, NULL);
@@ -216,7 +216,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_ctx,
 					     CUdeviceptr src, CUcontext src_ctx,
 					     size_t size, CUstream stream)
 {
-	if (vs_enter_work(VS_API_cuMemcpyPeerAsync) &&
+	if (VS_ENTER_WORK(cuMemcpyPeerAsync, stream) &&
 	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, stream);
@@ -230,7 +230,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeerAsync_ptsz(CUdeviceptr dst,
 						  CUcontext src_ctx,
 						  size_t size, CUstream stream)
 {
-	if (vs_enter_work(VS_API_cuMemcpyPeerAsync_ptsz) &&
+	if (VS_ENTER_WORK(cuMemcpyPeerAsync_ptsz, stream) &&
 	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, stream);

@@ -217,7 +217,7 @@ static CUresult peer_3d_ended(CUresult result, const CUDA_MEMCPY3D_PEER *c,
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy)
 {
-	if (vs_enter_work(VS_API_cuMemcpy3DPeer) && is_beyond_peer(copy))
+	if (VS_ENTER_WORK(cuMemcpy3DPeer, NULL) && is_beyond_peer(copy))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	peer_3d(copy, NULL);
 	return peer_3d_ended(vs_real.cuMemcpy3DPeer(copy), copy, VS_PLAIN);
@@ -225,7 +225,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy)
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy)
 {
-	if (vs_enter_work(VS_API_cuMemcpy3DPeer_ptds) && is_beyond_peer(copy))
+	if (VS_ENTER_WORK(cuMemcpy3DPeer_ptds, NULL) && is_beyond_peer(copy))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	peer_3d(copy, NULL);
 	return peer_3d_ended(vs_real.cuMemcpy3DPeer_ptds(copy), copy,
@@ -235,7 +235,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy)
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy,
 					       CUstream stream)
 {
-	if (vs_enter_work(VS_API_cuMemcpy3DPeerAsync) && is_beyond_peer(copy))
+	if (VS_ENTER_WORK(cuMemcpy3DPeerAsync, stream) && is_beyond_peer(copy))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	peer_3d(copy, stream);
 	return vs_seen(vs_real.cuMemcpy3DPeerAsync(copy, stream));
@@ -244,7 +244,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy,
 VS_EXPORT CUresult CUDAAPI
 cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER *copy, CUstream stream)
 {
-	if (vs_enter_work(VS_API_cuMemcpy3DPeerAsync_ptsz) &&
+	if (VS_ENTER_WORK(cuMemcpy3DPeerAsync_ptsz, stream) &&
 	    is_beyond_peer(copy))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	peer_3d(copy, stream);

@@ -20,7 +20,7 @@ static inline bool is_beyond(CUdeviceptr dst, size_t size, CUstream stream)
 		const struct vs_way way = how;                                 \
 		CUresult result = CUDA_ERROR_INVALID_VALUE;                    \
                                                                                \
-		if (!(vs_enter_work(VS_API_##api) &&                           \
+		if (!(VS_ENTER_WORK(api, way.stream) &&                        \
 		      is_beyond(dst, size, way.stream)) &&                     \
 		    !vs_set_is_refused(dst, way.stream))                       \
 			result = vs_seen(vs_copy_ended(                        \

@@ -18,6 +18,7 @@
 #include "driver/real.h"
 #include "hook/gate.h"
 #include "pool/pool.h"
+#include "base/stream.h"
 
 #define VS_EXPORT __attribute__((visibility("default")))
 
@@ -42,15 +43,26 @@ static inline bool vs_enter(enum vs_api api)
 	return vs_likely(vs_gate_is_open()) || vs_enter_shut(api);
 }
 
-/* The same, of a call that gives the GPU work. */
-static inline bool vs_enter_work(enum vs_api api)
+/* The row's NULL stream is the calling thread's own; its name says so. */
+#define VS_IS_PER_THREAD(api)                                                  \
+	(sizeof(#api) > 6 && #api[sizeof(#api) - 6] == '_' &&                  \
+	 #api[sizeof(#api) - 5] == 'p' && #api[sizeof(#api) - 4] == 't')
+
+/* The same as vs_enter, of a call that gives the GPU work in a stream. */
+static inline bool vs_enter_work(enum vs_api api, CUstream stream,
+				 bool is_per_thread)
 {
 	bool is_open = vs_enter(api);
 
-	if (vs_likely(is_open))
+	if (vs_likely(is_open)) {
+		vs_stream_given(stream, is_per_thread);
 		vs_pool_before_work();
+	}
 	return is_open;
 }
+
+#define VS_ENTER_WORK(api, stream)                                             \
+	vs_enter_work(VS_API_##api, stream, VS_IS_PER_THREAD(api))
 
 /* A real function failed: the driver's end, or a fault of the program. */
 void vs_seen_failed(CUresult result) __attribute__((cold));

@@ -410,6 +410,8 @@ CUresult vs_ipc_export(const struct vs_span *span, CUipcMemHandle *out)
 	CUresult r = CUDA_SUCCESS;
 	struct exported *e;
 
+	/* not under the lock, which importers of other memory need, too */
+	vs_pool_lend(span->base);
 	pthread_mutex_lock(&lock);
 	e = find(span->id);
 	if (!e)

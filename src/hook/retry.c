@@ -6,17 +6,24 @@
 #include "hook/hook.h"
 
 /* What each of them does. The arguments are names: they stand here twice. */
-#define RETURN_RETRIED_AS(enter, call, ...)                                    \
+#define RETURN_ANSWER(call, ...)                                               \
 	do {                                                                   \
-		CUresult result;                                               \
+		CUresult result = vs_real.call(__VA_ARGS__);                   \
                                                                                \
-		enter(VS_API_##call);                                          \
-		result = vs_real.call(__VA_ARGS__);                            \
 		VS_AGAIN(result, vs_real.call(__VA_ARGS__));                   \
 		return vs_seen(result);                                        \
 	} while (0)
-#define RETURN_RETRIED(...) RETURN_RETRIED_AS(vs_enter, __VA_ARGS__)
-#define RETURN_RETRIED_WORK(...) RETURN_RETRIED_AS(vs_enter_work, __VA_ARGS__)
+#define RETURN_RETRIED(call, ...)                                              \
+	do {                                                                   \
+		vs_enter(VS_API_##call);                                       \
+		RETURN_ANSWER(call, __VA_ARGS__);                              \
+	} while (0)
+/* The same, of what gives a stream work. */
+#define RETURN_RETRIED_WORK(call, stream, ...)                                 \
+	do {                                                                   \
+		VS_ENTER_WORK(call, stream);                                   \
+		RETURN_ANSWER(call, __VA_ARGS__);                              \
+	} while (0)
 
 VS_EXPORT CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *out, size_t size,
 					   CUstream stream)
@@ -222,12 +229,12 @@ VS_EXPORT CUresult CUDAAPI cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 
 VS_EXPORT CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
-	RETURN_RETRIED_WORK(cuGraphLaunch, exec, stream);
+	RETURN_RETRIED_WORK(cuGraphLaunch, stream, exec, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
-	RETURN_RETRIED_WORK(cuGraphLaunch_ptsz, exec, stream);
+	RETURN_RETRIED_WORK(cuGraphLaunch_ptsz, stream, exec, stream);
 }
 
 /*
@@ -240,9 +247,9 @@ cuLaunchKernel(CUfunction f, unsigned int grid_x, unsigned int grid_y,
 	       unsigned int block_z, unsigned int shared_bytes, CUstream stream,
 	       void **params, void **extra)
 {
-	RETURN_RETRIED_WORK(cuLaunchKernel, f, grid_x, grid_y, grid_z, block_x,
-			    block_y, block_z, shared_bytes, stream, params,
-			    extra);
+	RETURN_RETRIED_WORK(cuLaunchKernel, stream, f, grid_x, grid_y, grid_z,
+			    block_x, block_y, block_z, shared_bytes, stream,
+			    params, extra);
 }
 
 VS_EXPORT CUresult CUDAAPI cuLaunchKernel_ptsz(
@@ -251,23 +258,26 @@ VS_EXPORT CUresult CUDAAPI cuLaunchKernel_ptsz(
 	unsigned int block_z, unsigned int shared_bytes, CUstream stream,
 	void **params, void **extra)
 {
-	RETURN_RETRIED_WORK(cuLaunchKernel_ptsz, f, grid_x, grid_y, grid_z,
-			    block_x, block_y, block_z, shared_bytes, stream,
-			    params, extra);
+	RETURN_RETRIED_WORK(cuLaunchKernel_ptsz, stream, f, grid_x, grid_y,
+			    grid_z, block_x, block_y, block_z, shared_bytes,
+			    stream, params, extra);
 }
 
 VS_EXPORT CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config,
 					    CUfunction f, void **params,
 					    void **extra)
 {
-	RETURN_RETRIED_WORK(cuLaunchKernelEx, config, f, params, extra);
+	RETURN_RETRIED_WORK(cuLaunchKernelEx, config ? config->hStream : NULL,
+			    config, f, params, extra);
 }
 
 VS_EXPORT CUresult CUDAAPI cuLaunchKernelEx_ptsz(const CUlaunchConfig *config,
 						 CUfunction f, void **params,
 						 void **extra)
 {
-	RETURN_RETRIED_WORK(cuLaunchKernelEx_ptsz, config, f, params, extra);
+	RETURN_RETRIED_WORK(cuLaunchKernelEx_ptsz,
+			    config ? config->hStream : NULL, config, f, params,
+			    extra);
 }
 
 VS_EXPORT CUresult CUDAAPI cuLaunchCooperativeKernel(
@@ -276,9 +286,9 @@ VS_EXPORT CUresult CUDAAPI cuLaunchCooperativeKernel(
 	unsigned int block_z, unsigned int shared_bytes, CUstream stream,
 	void **params)
 {
-	RETURN_RETRIED_WORK(cuLaunchCooperativeKernel, f, grid_x, grid_y,
-			    grid_z, block_x, block_y, block_z, shared_bytes,
-			    stream, params);
+	RETURN_RETRIED_WORK(cuLaunchCooperativeKernel, stream, f, grid_x,
+			    grid_y, grid_z, block_x, block_y, block_z,
+			    shared_bytes, stream, params);
 }
 
 VS_EXPORT CUresult CUDAAPI cuLaunchCooperativeKernel_ptsz(
@@ -287,9 +297,9 @@ VS_EXPORT CUresult CUDAAPI cuLaunchCooperativeKernel_ptsz(
 	unsigned int block_z, unsigned int shared_bytes, CUstream stream,
 	void **params)
 {
-	RETURN_RETRIED_WORK(cuLaunchCooperativeKernel_ptsz, f, grid_x, grid_y,
-			    grid_z, block_x, block_y, block_z, shared_bytes,
-			    stream, params);
+	RETURN_RETRIED_WORK(cuLaunchCooperativeKernel_ptsz, stream, f, grid_x,
+			    grid_y, grid_z, block_x, block_y, block_z,
+			    shared_bytes, stream, params);
 }
 
 VS_EXPORT CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)

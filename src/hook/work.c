@@ -9,7 +9,7 @@
 
 #define RETURN_WORK(call, ...)                                                 \
 	do {                                                                   \
-		vs_enter_work(VS_API_##call);                                  \
+		VS_ENTER_WORK(call, stream);                                   \
 		return vs_seen(vs_real.call(__VA_ARGS__));                     \
 	} while (0)
 

@@ -56,3 +56,12 @@ void vs_events_drop(struct vs_event **link, struct vs_ctx *ctx)
 		vs_meta_free(e, sizeof(*e));
 	}
 }
+
+CUresult vs_event_query(const struct vs_event *e)
+{
+	CUresult r = vs_vmm_event_query(e->event);
+
+	if (r != CUDA_SUCCESS && r != CUDA_ERROR_NOT_READY)
+		r = vs_vmm_query_again(e->ctx->handle, e->event, r);
+	return r;
+}

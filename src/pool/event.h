@@ -29,5 +29,7 @@ struct vs_event *vs_event_take(struct vs_event **spare, struct vs_ctx *ctx,
 void vs_events_keep(struct vs_event **spare, struct vs_event *list);
 /* Takes the events of a context out of a list and destroys them. */
 void vs_events_drop(struct vs_event **link, struct vs_ctx *ctx);
+/* CUDA_SUCCESS: its work is complete; NOT_READY; else what is wrong. */
+CUresult vs_event_query(const struct vs_event *e);
 
 #endif

@@ -8,6 +8,7 @@
 #include "driver/real.h"
 #include "driver/vmm.h"
 #include "pool/capture.h"
+#include "pool/ordered.h"
 
 /* What vs_fence_pace() is: ticks; of the lag. */
 #define PACE_LEAST ((uint64_t)200000)
@@ -22,7 +23,7 @@ enum { TURNS = 64, PAUSES_A_TURN = 4 };
 
 void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 		   _Atomic uint64_t *reach, _Atomic uint64_t *counting,
-		   bool has_context_events, bool is_ordered)
+		   bool has_context_events, enum vs_reuse reuse)
 {
 	memset(f, 0, sizeof(*f));
 	f->lock = (pthread_mutex_t)VS_SPINNING_MUTEX;
@@ -32,7 +33,8 @@ void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 	f->reach = reach;
 	f->counting = counting;
 	f->has_context_events = has_context_events;
-	f->is_ordered = is_ordered && has_context_events;
+	f->is_ordered = reuse == VS_REUSE_ORDERED && has_context_events;
+	f->may_order = reuse == VS_REUSE_STREAM && has_context_events;
 	f->began_ns = vs_vmm_clock();
 	f->began_ticks = vs_vmm_ticks();
 }
@@ -80,50 +82,6 @@ static bool record_in(struct vs_fence *f, struct vs_ctx *ctx,
 	return false;
 }
 
-static inline CUresult query(struct vs_event *e)
-{
-	CUresult r = vs_vmm_event_query(e->event);
-
-	if (r != CUDA_SUCCESS && r != CUDA_ERROR_NOT_READY)
-		r = vs_vmm_query_again(e->ctx->handle, e->event, r);
-	return r;
-}
-
-/* All later work of a context waits for an event, unless it or that is void. */
-static CUresult order_one(struct vs_ctx *ctx, struct vs_event *e)
-{
-	CUresult r;
-
-	if (vs_ctx_is_beyond(ctx) || vs_ctx_is_beyond(e->ctx))
-		return CUDA_SUCCESS;
-	r = vs_real.cuCtxWaitEvent(ctx->handle, e->event);
-	if (r != CUDA_SUCCESS)
-		r = vs_vmm_follow_again(ctx->handle, e->event, r);
-	if (r == CUDA_SUCCESS || !vs_real_is_for_good(r))
-		return r;
-	/* it may be that of the event's context */
-	if (!vs_ctx_failed(e->ctx, query(e)))
-		vs_ctx_failed(ctx, r);
-	return CUDA_SUCCESS;
-}
-
-/* Policy ordered: all later work of each context waits for the events. */
-static bool order_behind(struct vs_fence *f, struct vs_ctx **contexts, int n,
-			 struct vs_event *events)
-{
-	for (int i = 0; i < n; i++) {
-		for (struct vs_event *e = events; e; e = e->next) {
-			CUresult r = order_one(contexts[i], e);
-
-			if (r != CUDA_SUCCESS) {
-				vs_fence_failed(f, "cuCtxWaitEvent", r);
-				return false;
-			}
-		}
-	}
-	return true;
-}
-
 /* An event in each context that reaches the memory, or counts; f->lock held. */
 static bool record_in_all(struct vs_fence *f, struct vs_event **events)
 {
@@ -143,6 +101,8 @@ static bool record_marker(struct vs_fence *f)
 {
 	struct vs_event *events = NULL;
 	uint64_t epoch = atomic_load_explicit(&f->epoch, memory_order_relaxed);
+	unsigned turn = atomic_load(&vs_stream.changes);
+	uint64_t covered;
 
 	atomic_store_explicit(&f->epoch, epoch + 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst);
@@ -152,60 +112,46 @@ static bool record_marker(struct vs_fence *f)
 		return false;
 	}
 	vs_stat_add(f->stats, markers, 1);
+	if (turn != f->stream_turn) {
+		f->stream_turn = turn;
+		f->stream_from = epoch;
+	}
+	covered = atomic_load_explicit(&f->covered, memory_order_relaxed);
 	f->ring[f->tail % VS_MARKERS] = (struct vs_marker){
-		.epoch = epoch, .events = events, .recorded = vs_vmm_ticks()};
+		.epoch = epoch,
+		.events = events,
+		.recorded = vs_vmm_ticks(),
+		.is_loose = atomic_load(&f->loose) > covered,
+		.is_empty = atomic_load(&f->bare) <= covered};
 	f->tail++;
 	atomic_store_explicit(&f->covered, epoch, memory_order_release);
 	return true;
 }
 
-/* See Note [Thin out]; f->lock held. */
+/*
+ * See Note [Thin out]; f->lock held. The one that a newcomer is ordered behind
+ * stays, too. The next stands for frees that have work behind them, then.
+ */
 static void thin_out(struct vs_fence *f)
 {
 	unsigned from = f->head, to = from, end = f->tail;
+	uint64_t done = atomic_load_explicit(&f->done, memory_order_relaxed);
+	bool is_loose = false;
 
 	for (unsigned i = from; i != end; i++) {
 		struct vs_marker *m = &f->ring[i % VS_MARKERS];
 
-		if ((i - from) % 2 == 0 || i == end - 1 || m->is_kept)
+		if ((i - from) % 2 == 0 || i == end - 1 || m->is_kept ||
+		    m->epoch == done) {
+			m->is_loose |= is_loose;
 			f->ring[to++ % VS_MARKERS] = *m;
-		else
+			is_loose = false;
+		} else {
 			vs_events_keep(&f->spare, m->events);
+			is_loose |= m->epoch > done && !m->is_empty;
+		}
 	}
 	f->tail = to;
-}
-
-/* f->lock held. */
-static void raise_to(_Atomic uint64_t *to, uint64_t epoch)
-{
-	if (epoch > atomic_load_explicit(to, memory_order_relaxed))
-		atomic_store_explicit(to, epoch, memory_order_release);
-}
-
-/*
- * Policy ordered: all that is given to the contexts from now on waits for the
- * first marker that covers the tag, and that for work before it alone. f->lock
- * held, captures shut out.
- */
-static bool order(struct vs_fence *f, uint64_t tag)
-{
-	unsigned i = f->head;
-	struct vs_marker *m;
-	struct vs_ctx_set set;
-	bool is_good;
-
-	while (i != f->tail && f->ring[i % VS_MARKERS].epoch < tag)
-		i++;
-	/* none: it was seen complete */
-	if (i == f->tail || vs_fence_is_done(f, tag))
-		return true;
-	m = &f->ring[i % VS_MARKERS];
-	is_good = vs_ctx_gather(&set, atomic_load(f->reach)) &&
-		  order_behind(f, set.list, set.n, m->events);
-	vs_ctx_scatter(&set);
-	if (is_good)
-		raise_to(&f->done, m->epoch);
-	return is_good;
 }
 
 /* f->lock held, captures shut out. Returns whether a marker covers the tag. */
@@ -213,25 +159,23 @@ static bool mark(struct vs_fence *f, uint64_t tag)
 {
 	if (vs_fence_is_covered(f, tag))
 		return true;
-	if (f->tail - f->head == VS_MARKERS)
+	if (f->tail - f->head == VS_MARKERS) {
+		/* what is thinned out serves no more */
+		if (vs_fence_may_order(f))
+			vs_ordered_strict(f, tag);
 		thin_out(f);
+	}
 	return f->tail - f->head < VS_MARKERS && record_marker(f);
 }
 
 /* The same, and in policy ordered memory with the tag may be handed out. */
 static inline bool cover(struct vs_fence *f, uint64_t tag)
 {
-	if (!f->is_ordered)
-		return mark(f, tag);
-	/* the newest tag there is, if all are meant */
-	if (tag > atomic_load_explicit(&f->epoch, memory_order_relaxed))
-		tag = atomic_load_explicit(&f->epoch, memory_order_relaxed);
-	return mark(f, tag) && order(f, tag);
+	return mark(f, tag) && (!f->is_ordered || vs_ordered_by(f, tag));
 }
 
-/* One of both, with the lock; false, too, if captures cannot be shut out. */
-static bool locked(struct vs_fence *f, uint64_t tag,
-		   bool (*do_it)(struct vs_fence *f, uint64_t tag))
+bool vs_fence_locked(struct vs_fence *f, uint64_t tag,
+		     bool (*do_it)(struct vs_fence *f, uint64_t tag))
 {
 	bool is_covered;
 
@@ -245,18 +189,15 @@ static bool locked(struct vs_fence *f, uint64_t tag,
 	return is_covered;
 }
 
-bool vs_fence_mark(struct vs_fence *f)
-{
-	return locked(f, atomic_load_explicit(&f->bare, memory_order_relaxed),
-		      mark);
-}
-
 bool vs_fence_cover(struct vs_fence *f, uint64_t tag)
 {
-	bool is_done = f->is_ordered ? vs_fence_is_done(f, tag)
-				     : vs_fence_is_covered(f, tag);
+	return vs_fence_is_covered(f, tag) || vs_fence_locked(f, tag, mark);
+}
 
-	return is_done || locked(f, tag, cover);
+bool vs_fence_mark(struct vs_fence *f)
+{
+	return vs_fence_cover(
+		f, atomic_load_explicit(&f->bare, memory_order_relaxed));
 }
 
 bool vs_fence_record(struct vs_fence *f)
@@ -275,9 +216,9 @@ void vs_fence_keep(struct vs_fence *f)
 /* Everything up to an epoch was seen complete; f->lock held. */
 static void completed(struct vs_fence *f, uint64_t epoch)
 {
-	raise_to(&f->covered, epoch);
-	raise_to(&f->complete, epoch);
-	raise_to(&f->done, epoch);
+	vs_fence_raise(&f->covered, epoch);
+	vs_fence_raise(&f->complete, epoch);
+	vs_fence_raise(&f->done, epoch);
 }
 
 /* See Note [Peers]; nor is what will never go on. */
@@ -299,7 +240,7 @@ static bool marker_is_done(struct vs_fence *f, struct vs_marker *m)
 		CUresult r = CUDA_SUCCESS;
 
 		if (is_waited_for(f, e))
-			r = query(e);
+			r = vs_event_query(e);
 		if (r == CUDA_ERROR_NOT_READY)
 			return false;
 		if (r != CUDA_SUCCESS && !vs_ctx_failed(e->ctx, r)) {
@@ -525,42 +466,6 @@ void vs_fence_waited(struct vs_fence *f, uint64_t epoch)
 		drop_markers(f, epoch);
 	completed(f, epoch);
 	pthread_mutex_unlock(&f->lock);
-}
-
-/*
- * Behind the markers by which memory was handed out. Later ones may cover what
- * waits for the host, and for the context; it is ordered behind them like all
- * others, when memory is handed out by them. f->lock held, captures shut out.
- */
-static bool order_newcomer(struct vs_fence *f, struct vs_ctx *ctx)
-{
-	uint64_t done = atomic_load(&f->done);
-	bool is_good = true, is_last = done <= atomic_load(&f->complete);
-
-	for (unsigned i = f->head; is_good && !is_last && i != f->tail; i++) {
-		struct vs_marker *m = &f->ring[i % VS_MARKERS];
-
-		is_good = order_behind(f, &ctx, 1, m->events);
-		is_last = m->epoch >= done;
-	}
-	return is_good;
-}
-
-bool vs_fence_welcome(struct vs_fence *f, struct vs_ctx *ctx)
-{
-	bool is_good;
-
-	if (!f->is_ordered || !vs_ctx_use(ctx))
-		return true;
-	is_good = vs_capture_shut_out();
-	if (is_good) {
-		pthread_mutex_lock(&f->lock);
-		is_good = order_newcomer(f, ctx);
-		pthread_mutex_unlock(&f->lock);
-		vs_capture_let_in();
-	}
-	vs_ctx_unuse(ctx);
-	return is_good;
 }
 
 void vs_fence_forget(struct vs_fence *f, struct vs_ctx *ctx)

@@ -25,6 +25,20 @@
  * the device, and of devices that have copied or set any of its memory (Note
  * [Copies of peers] in hook/copy.h).
  *
+ * Note [One stream]: policy stream goes by what the host has seen. But while
+ * the program has one context, and all its work comes in one stream
+ * (base/stream), an allocation that would wait has later work wait instead, as
+ * in policy ordered. In that stream nothing is held up that would not come
+ * later anyway; no other may have work left from before, which the wait does
+ * not hold: a marker since the last change of the stream was seen complete.
+ * Other streams may come into use, and must not be held up by what waits for
+ * them: so it is done by markers alone that were recorded for a free, with no
+ * work between the first of their frees and themselves. What such a one covers
+ * the driver's cuMemFree would have waited for. What no wait of the context
+ * holds back gets memory that is complete, and from then on that is so for all:
+ * another context, another process, what was registered (vs_fence_lend). Of
+ * drivers that need no call of CUDA's none may be there (base/modules).
+ *
  * Note [Tag and record]: a free does fence, then load epoch; a record does
  * store epoch + 1, then fence, then look which contexts there are, then
  * cuCtxRecordEvent in each. If the free still reads the old number, its fence
@@ -41,10 +55,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/knob.h"
 #include "base/stat.h"
 #include "pool/capture.h"
 #include "pool/ctx.h"
 #include "pool/event.h"
+#include "base/stream.h"
 
 /*
  * Markers in flight.
@@ -62,6 +78,9 @@ struct vs_marker {
 	struct vs_event *events; /* not yet seen complete */
 	uint64_t recorded;	 /* ticks */
 	bool is_kept;		 /* see vs_fence_keep() */
+	/* it may cover work that came after a free with one of its tags */
+	bool is_loose;
+	bool is_empty; /* it was recorded for no free: nothing waited for it */
 };
 
 /*
@@ -76,6 +95,11 @@ struct vs_fence {
 	_Atomic uint64_t complete; /* and, up to this one, be unmapped */
 	_Atomic bool is_broken; /* a marker failed: there are no more of them */
 	_Atomic uint64_t bare; /* the newest tag that anything was freed with */
+	_Atomic uint64_t loose; /* the newest with work behind it, unmarked */
+	_Atomic bool is_barred; /* policy stream orders nothing any more */
+	/* vs_stream.changes at the last marker, and the first one with it */
+	unsigned stream_turn;
+	uint64_t stream_from; /* its epoch */
 	/* all below; leaf, but for ctx's lock */
 	_Alignas(64) pthread_mutex_t lock;
 	struct vs_marker ring[VS_MARKERS];
@@ -101,12 +125,13 @@ struct vs_fence {
 	struct vs_stats *stats;
 	uint64_t began_ns, began_ticks; /* constant: clock, ticks at the init */
 	bool has_context_events;	/* constant */
-	bool is_ordered;		/* constant: knob REUSE=ordered */
+	/* constant, of the knob REUSE; at most one of them */
+	bool is_ordered, may_order;
 };
 
 void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 		   _Atomic uint64_t *reach, _Atomic uint64_t *counting,
-		   bool has_context_events, bool is_ordered);
+		   bool has_context_events, enum vs_reuse reuse);
 
 /* The tag of all that is submitted up to now. See Note [Tag and record]. */
 static inline uint64_t vs_fence_tag(struct vs_fence *f)
@@ -115,19 +140,32 @@ static inline uint64_t vs_fence_tag(struct vs_fence *f)
 	return atomic_load_explicit(&f->epoch, memory_order_relaxed);
 }
 
+/* The first with a tag writes it; never lower. */
+static inline void vs_fence_note(_Atomic uint64_t *newest, uint64_t tag)
+{
+	uint64_t was = atomic_load_explicit(newest, memory_order_relaxed);
+
+	while (__builtin_expect(was < tag, 0) &&
+	       !atomic_compare_exchange_weak_explicit(newest, &was, tag,
+						      memory_order_relaxed,
+						      memory_order_relaxed))
+		;
+}
+
 /* The same, for what is freed now. */
 static inline uint64_t vs_fence_tag_freed(struct vs_fence *f)
 {
 	uint64_t tag = vs_fence_tag(f);
-	uint64_t bare = atomic_load_explicit(&f->bare, memory_order_relaxed);
 
-	/* the first with a tag; never lower */
-	while (__builtin_expect(bare < tag, 0) &&
-	       !atomic_compare_exchange_weak_explicit(&f->bare, &bare, tag,
-						      memory_order_relaxed,
-						      memory_order_relaxed))
-		;
+	vs_fence_note(&f->bare, tag);
 	return tag;
+}
+
+/* Work comes next, and what is bare has no marker before it. */
+static inline void vs_fence_loosen(struct vs_fence *f)
+{
+	vs_fence_note(&f->loose,
+		      atomic_load_explicit(&f->epoch, memory_order_relaxed));
 }
 
 /* Something was freed that no marker covers yet. */
@@ -148,6 +186,14 @@ static inline bool vs_fence_has_events(const struct vs_fence *f)
 static inline bool vs_fence_may_mark(const struct vs_fence *f)
 {
 	return f->has_context_events && vs_capture_count() == 0;
+}
+
+/* Policy ordered, or as far as is known without a lock Note [One stream]. */
+static inline bool vs_fence_may_order(const struct vs_fence *f)
+{
+	return f->is_ordered ||
+	       (f->may_order && vs_stream_is_single() &&
+		!atomic_load_explicit(&f->is_barred, memory_order_relaxed));
 }
 
 /* The epoch may have ended without a marker, so its number does not tell. */
@@ -177,12 +223,22 @@ bool vs_fence_record(struct vs_fence *f);
  * threads that want one at once, one records it. Returns whether one covers it.
  */
 bool vs_fence_cover(struct vs_fence *f, uint64_t tag);
-/*
- * A marker for what is bare, before the program gives the GPU work. In policy
- * ordered nothing waits for it yet: that may be done later, and is a barrier to
- * all streams.
- */
+/* The same for what is bare. Nothing on the device waits for a marker. */
 bool vs_fence_mark(struct vs_fence *f);
+/*
+ * Has later work wait for what is pending instead of the host: policy ordered,
+ * and stream as far as there are markers that serve (Note [One stream]). True
+ * if more may be handed out than before. Never waits. May run under the pool's
+ * lock.
+ */
+bool vs_fence_order(struct vs_fence *f);
+/*
+ * Some of the memory is about to be known to a context, a device or a process
+ * that no wait holds back. Policy stream: waits until all that was handed out
+ * is complete, as long as that takes, no lock held, and orders nothing from now
+ * on.
+ */
+void vs_fence_lend(struct vs_fence *f);
 /* The newest marker covers work that no later one may cover. */
 void vs_fence_keep(struct vs_fence *f);
 /*
@@ -286,7 +342,19 @@ uint64_t vs_fence_turn(struct vs_fence *f);
 void vs_fence_reset(struct vs_fence *f, uint64_t epoch);
 
 /*
- * For pool/wait, which has the waits above, these two.
+ * For pool/wait and pool/ordered, which have the waits above, the rest.
+ * `do_it` with the lock held, captures shut out, and its answer; false, too, if
+ * they cannot be, or a marker failed.
+ */
+bool vs_fence_locked(struct vs_fence *f, uint64_t tag,
+		     bool (*do_it)(struct vs_fence *f, uint64_t tag));
+/* `done`, `complete` or `covered` never fall; f->lock held. */
+static inline void vs_fence_raise(_Atomic uint64_t *to, uint64_t epoch)
+{
+	if (epoch > atomic_load_explicit(to, memory_order_relaxed))
+		atomic_store_explicit(to, epoch, memory_order_release);
+}
+/*
  * A driver call of a marker failed, or of a wait, and not since a kernel of the
  * context did (vs_ctx_failed). A want of memory passes, and so does the call of
  * a host function: the next marker covers what this one would have.

@@ -69,6 +69,7 @@ static void flush_caches(struct vs_pool *pool)
 
 	vs_tcache_flush(pool, NULL);
 	vs_fence_cover(&pool->fence, tag);
+	vs_fence_order(&pool->fence);
 }
 
 /* Slabs whose objects are all back go home; whether any did. */
@@ -189,6 +190,16 @@ static bool wait_for_pending(struct vs_pool *pool, uint64_t span,
 	return is_good;
 }
 
+/* What is pending may be handed out at once; see Note [One stream]. */
+static bool order_pending(struct vs_pool *pool, uint64_t until)
+{
+	if (!vs_fence_may_order(&pool->fence) ||
+	    vs_fence_is_done(&pool->fence, until))
+		return false;
+	vs_mark_pending(pool);
+	return vs_fence_order(&pool->fence);
+}
+
 /*
  * Grows within what the program needs, else by moving, else waits; past what
  * it needs only when nothing is pending any more. While much is pending, or
@@ -207,6 +218,8 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		grow_once(pool, kind, span, VS_GROW_WITHIN, range_out, &r);
 		if (r != CUDA_ERROR_NOT_FOUND)
 			return r;
+		if (order_pending(pool, until))
+			continue;
 		pthread_mutex_lock(&pool->lock);
 		may_wait = round < WAIT_ROUNDS &&
 			   vs_mark_is_worth_a_wait(pool, span);
@@ -258,6 +271,7 @@ static bool climb_until(struct vs_pool *pool, enum vs_heap_kind kind,
 		vs_guard_collect(pool);
 		pthread_mutex_lock(&pool->lock);
 		vs_mark_all(pool);
+		vs_fence_order(f);
 		vs_slab_sweep(pool);
 		pthread_mutex_unlock(&pool->lock);
 		if (grow_once(pool, kind, span, VS_GROW_ALL, range_out,

@@ -72,10 +72,10 @@ void vs_mark_bare(struct vs_pool *pool)
 	atomic_store_explicit(&pool->is_much_bare, false, memory_order_relaxed);
 }
 
-/* In policy ordered what comes late is a wait of all streams for that work. */
+/* What comes late where it is ordered by is a wait of all streams for work. */
 static bool is_rationed(const struct vs_pool *pool)
 {
-	return !pool->fence.is_ordered &&
+	return !vs_fence_may_order(&pool->fence) &&
 	       !atomic_load_explicit(&pool->is_much_bare,
 				     memory_order_relaxed) &&
 	       !is_scarce(pool);
@@ -84,13 +84,16 @@ static bool is_rationed(const struct vs_pool *pool)
 void vs_mark_before_work(struct vs_pool *pool)
 {
 	struct vs_thread *t = vs_thread_self();
+	struct vs_fence *f = &pool->fence;
 
-	if (!vs_fence_may_mark(&pool->fence) ||
-	    (is_rationed(pool) && !takes_ration(pool)) ||
-	    !vs_thread_go_within(t))
-		return;
-	vs_mark_bare(pool);
-	vs_thread_come_out(t);
+	if (vs_fence_may_mark(f) &&
+	    !(is_rationed(pool) && !takes_ration(pool)) &&
+	    vs_thread_go_within(t)) {
+		vs_mark_bare(pool);
+		vs_thread_come_out(t);
+	}
+	if (vs_fence_is_bare(f))
+		vs_fence_loosen(f);
 }
 
 static uint64_t much_pending(const struct vs_pool *pool)
@@ -199,7 +202,7 @@ static inline bool freed(struct vs_pool *pool, uint64_t bytes)
 	if (pool->bare_bytes <= pool->dev.total / BARE_SHARE &&
 	    !is_scarce(pool))
 		return false;
-	if (!vs_fence_cover(f, pool->bare_tag))
+	if (!vs_fence_mark(f))
 		return false;
 	clear_unmarked(pool);
 	return true;
@@ -284,6 +287,11 @@ void vs_mark_at_alloc(struct vs_pool *pool)
 	if (is_much(pool))
 		mark_if_due(pool, now, least);
 	vs_fence_glance_at(&pool->fence, now, least);
+	/* memory packs better where more of it may be had */
+	if (vs_fence_may_order(&pool->fence) &&
+	    pool->pending_bytes > pool->need / QUANTA &&
+	    !vs_fence_is_done(&pool->fence, newest_tag(pool)))
+		vs_fence_order(&pool->fence);
 }
 
 /*
@@ -333,5 +341,5 @@ void vs_mark_at_free(struct vs_pool *pool)
 	/* a program that is fast allocates soon */
 	if (!pool->turnover.is_fast && is_much(pool) &&
 	    vs_vmm_ticks() - pool->unmarked_since > LONG_UNMARKED)
-		vs_mark_all(pool);
+		marked(pool, vs_fence_mark(&pool->fence));
 }

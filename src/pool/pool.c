@@ -7,6 +7,7 @@
 #include "base/knob.h"
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/modules.h"
 #include "base/thread.h"
 #include "driver/real.h"
 #include "pool/arena.h"
@@ -14,6 +15,7 @@
 #include "pool/fill.h"
 #include "pool/grow.h"
 #include "pool/mark.h"
+#include "pool/newcomer.h"
 #include "pool/owner.h"
 #include "pool/range.h"
 #include "pool/slab.h"
@@ -23,8 +25,6 @@
 
 /* The part of a device that one chunk may be, by knob CHUNK_SIZE. */
 #define CHUNK_SHARE 8
-/* ns to wait for a context that comes to memory and cannot be told. */
-#define WELCOME_PATIENCE ((uint64_t)1000000000)
 
 /* The pools, in the order of their making: n grows, entries are constant. */
 static struct vs_pool *pools[VS_MAX_DEVICES];
@@ -154,6 +154,20 @@ static void read_knobs(struct vs_pool *pool)
 	atomic_store(&pool->is_wary, pool->is_fussy);
 }
 
+/* The policy that knob REUSE names, or leaves to the pool. */
+static enum vs_reuse reuse_for(const struct vs_pool *pool)
+{
+	enum vs_reuse reuse = vs_knobs.reuse;
+
+	/* a program that is to fail early, or says that it has a NIC */
+	if (reuse == VS_REUSE_AUTO)
+		reuse = pool->is_fussy || pool->is_contiguous ||
+					!vs_modules_are_own()
+				? VS_REUSE_COMPLETE
+				: VS_REUSE_STREAM;
+	return reuse;
+}
+
 /* No pool for a device; `pool`: what there is of one, or NULL. */
 static struct vs_pool *without(struct vs_pool *pool, CUdevice device,
 			       const char *why)
@@ -190,9 +204,9 @@ static struct vs_pool *make_pool(CUdevice device)
 	read_knobs(pool);
 	atomic_store(&pool->counting, (uint64_t)1 << device);
 	vs_fence_init(&pool->fence, &pool->stats, &pool->reach, &pool->counting,
-		      pool->dev.has_context_events,
-		      vs_knobs.reuse == VS_REUSE_ORDERED);
+		      pool->dev.has_context_events, reuse_for(pool));
 	atomic_store(&pool->fence.is_curt, pool->is_sync);
+	atomic_store(&pool->fence.is_barred, vs_pool_ctx_count() > 1);
 	pool->now = pool->need_since = vs_vmm_clock();
 	pool->index = n;
 	if (!vs_arena_lay_out(pool)) {
@@ -202,8 +216,9 @@ static struct vs_pool *make_pool(CUdevice device)
 	vs_thread_on_exit = vs_tcache_exit;
 	pools[n] = pool;
 	atomic_store_explicit(&n_pools, n + 1, memory_order_release);
-	vs_debug("pool for device %d: arena of %zu GiB", device,
-		 (size_t)((pool->end - pool->base) >> 30));
+	vs_debug("pool for device %d: arena of %zu GiB%s", device,
+		 (size_t)((pool->end - pool->base) >> 30),
+		 pool->fence.may_order ? ", reuse by stream" : "");
 	return pool;
 }
 
@@ -309,6 +324,13 @@ static CUresult fill(struct vs_ctx *ctx, CUdeviceptr p, size_t size)
 	return r == CUDA_ERROR_CONTEXT_IS_DESTROYED ? VS_PASS : r;
 }
 
+/* One of several contexts was not seen born: it comes to the pool now. */
+static inline bool has_newcomer(const struct vs_pool *pool)
+{
+	return pool->fence.may_order && vs_pool_ctx_count() > 1 &&
+	       !atomic_load(&pool->fence.is_barred);
+}
+
 static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 			   CUdeviceptr *out)
 {
@@ -321,6 +343,8 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 
 	if (!pool || size == 0 || size > pool->dev.total)
 		return VS_PASS;
+	if (__builtin_expect(has_newcomer(pool), 0))
+		vs_newcomer_unseen();
 	/* or from what is idle all the same: no chunk of it may be so whole */
 	if (atomic_load(&pool->fence.is_broken))
 		r = vs_trouble_alloc_beside(size, out);
@@ -398,48 +422,6 @@ static CUresult free_slow(struct vs_thread *t, CUcontext current,
 	return r;
 }
 
-/*
- * What policy ordered hands out is ordered behind its last work in the contexts
- * that there were. Those of a device that come to the memory later are told;
- * if one captures, which cannot be told, the host waits.
- */
-static void welcome(struct vs_pool *pool, struct vs_ctx **list, int n)
-{
-	for (int i = 0; i < n; i++) {
-		if (!vs_fence_welcome(&pool->fence, list[i]))
-			vs_fence_wait_tag(&pool->fence,
-					  vs_fence_tag(&pool->fence),
-					  WELCOME_PATIENCE);
-	}
-}
-
-static void welcome_device(struct vs_pool *pool, CUdevice device)
-{
-	struct vs_thread *t = vs_thread_self();
-	struct vs_ctx_set set;
-
-	vs_thread_go_deeper(t);
-	if (vs_ctx_gather(&set, (uint64_t)1 << device)) {
-		welcome(pool, set.list, set.n);
-		vs_ctx_scatter(&set);
-	} else if (pool->fence.is_ordered) { /* no host memory: as above */
-		vs_fence_wait_tag(&pool->fence, vs_fence_tag(&pool->fence),
-				  WELCOME_PATIENCE);
-	}
-	vs_thread_come_back(t);
-}
-
-void vs_pool_ctx_born(CUcontext handle, CUdevice device)
-{
-	struct vs_ctx *ctx = vs_ctx_born(handle, device);
-	struct vs_pool *pool;
-
-	for (int i = 0; ctx && (pool = vs_pool_by_index(i)); i++) {
-		if (atomic_load(&pool->reach) >> device & 1)
-			welcome(pool, &ctx, 1);
-	}
-}
-
 /* Gives another device access to every chunk, present and future. */
 static CUresult allow_peer(struct vs_pool *pool, CUdevice peer)
 {
@@ -476,7 +458,7 @@ CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled)
 	pthread_mutex_unlock(&making);
 	if (pool) {
 		r = allow_peer(pool, from->device);
-		welcome_device(pool, from->device);
+		vs_newcomer_welcome(pool, from->device);
 	}
 	if (r != CUDA_SUCCESS && !(before & bit))
 		atomic_fetch_and(&peers_of[to->device], ~bit);
@@ -494,7 +476,7 @@ CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened)
 		atomic_fetch_or(&pool->counting, bit);
 	if (!(atomic_load(&pool->reach) & bit)) {
 		atomic_fetch_or(&pool->reach, bit);
-		welcome_device(pool, device);
+		vs_newcomer_welcome(pool, device);
 	}
 	if (!is_opened)
 		return CUDA_SUCCESS;
@@ -563,6 +545,7 @@ void vs_pool_pin(CUdeviceptr p)
 	else if ((r = vs_owner_range(pool, p)))
 		r->is_pinned = true;
 	pthread_mutex_unlock(&pool->lock);
+	vs_pool_lend(p);
 }
 
 bool vs_pool_pin_between(CUdeviceptr p, CUdeviceptr end)

@@ -88,10 +88,16 @@ bool vs_pool_find(CUdeviceptr p, struct vs_span *span_out);
 bool vs_pool_is_inside(CUdeviceptr p);
 
 /*
+ * Somebody whom no wait of a context holds back will know of memory of the pool
+ * of `p`: what was handed out before it was complete is waited for, as long as
+ * that takes (policy stream, see vs_fence_lend). No lock held.
+ */
+void vs_pool_lend(CUdeviceptr p);
+/*
  * `p` lies in a live block that somebody else can reach from now on (exported,
  * registered): after its free it goes back to the driver as soon as its work is
  * done and its chunks hold nothing else, and is not used again before there is
- * need, see Note [Dead, not for ever] in pool/dead.h.
+ * need, see Note [Dead, not for ever] in pool/dead.h. As vs_pool_lend(), too.
  */
 void vs_pool_pin(CUdeviceptr p);
 /*

@@ -33,6 +33,7 @@
 #include "base/thread.h"
 #include "fake.h"
 #include "pool/pool.h"
+#include "base/stream.h"
 
 enum { FAILED = 1, BAD_INPUT = 2 }; /* exit status */
 
@@ -341,6 +342,7 @@ static bool do_op(const struct op *op, struct block *b, struct outcome *o)
 	}
 	if (vs_pool_alloc(op->size, &b->p) != CUDA_SUCCESS)
 		return false;
+	vs_stream_given(NULL, false);
 	vs_pool_before_work();
 	if (gpu.ratio > 0)
 		launch(op->size);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
  * fuzz_pool [--ops N] [--seed S] [--threads T] [--devices D] [--streams K]
- *           [--live N] [--max-bits B] [--no-capture]
+ *           [--rare N] [--live N] [--max-bits B] [--no-capture]
  *
  * Random allocations, frees, launches, waits and captures on several streams,
  * threads and devices, against the simulated driver's judge: every allocation
  * is announced to it (sim_note_alloc), and it reports memory that is handed
  * out, unmapped or released while work not yet seen complete can reach it. A
- * block may be freed by another thread than the one that made it. At the end
+ * block may be freed by another thread than the one that made it. `--rare`: but
+ * one of N pieces of work each time is in the first stream. At the end
  * everything is freed, the pool is trimmed, and nothing may be left.
  *
  * A plain program of the driver API; run it under the preload (fuzz.test).
@@ -25,7 +26,7 @@
 #define MAX_LIVE 512
 
 struct options {
-	long ops, threads, devices, streams, live, max_bits;
+	long ops, threads, devices, streams, rare, live, max_bits;
 	uint64_t seed;
 	bool has_captures;
 };
@@ -35,6 +36,7 @@ static struct options options = {
 	.threads = 4,
 	.devices = 2,
 	.streams = 3,
+	.rare = 1,
 	.live = 64,
 	.max_bits = 24,
 	.seed = 1,
@@ -128,7 +130,11 @@ static void trade(struct worker *w, int d)
 
 static CUstream any_stream(struct worker *w, int d)
 {
-	return w->streams[d][victim_random(&w->random) % options.streams];
+	uint64_t which = victim_random(&w->random);
+
+	return w->streams[d][which % options.rare
+				     ? 0
+				     : which / options.rare % options.streams];
 }
 
 static void launch_on(struct worker *w, int d, CUstream stream)
@@ -274,6 +280,7 @@ static void read_options(int argc, char **argv)
 		{"--threads", &options.threads, 1, MAX_THREADS},
 		{"--devices", &options.devices, 1, MAX_DEVICES},
 		{"--streams", &options.streams, 1, MAX_STREAMS},
+		{"--rare", &options.rare, 1, 1L << 20},
 		{"--live", &options.live, 1, MAX_LIVE / 2},
 		{"--max-bits", &options.max_bits, 1, 36},
 	};

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * stream: whether the program gives its GPUs all their work in one stream.
+ *
+ * One for the process. What is counted are the pieces of work since another
+ * stream was given one; how often that was is told to whoever must know that no
+ * other stream has any left. Read and written by any thread; but at a change of
+ * the stream, and soon after one, nobody writes.
+ */
+#ifndef VS_BASE_STREAM_H
+#define VS_BASE_STREAM_H
+
+#include <cuda.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "base/thread.h"
+
+/* A step of training has some hundred; who has more streams uses them in it. */
+#define VS_STREAM_ENOUGH 1000
+
+struct vs_stream {
+	_Atomic uintptr_t last; /* the handle, or a thread with its own */
+	_Atomic unsigned n;	/* VS_STREAM_ENOUGH at most */
+	_Atomic unsigned changes;
+};
+
+extern struct vs_stream vs_stream;
+
+/* Work comes next in `stream`; `is_per_thread`: NULL is the thread's own. */
+static inline void vs_stream_given(CUstream stream, bool is_per_thread)
+{
+	uintptr_t key = (uintptr_t)stream;
+	unsigned n;
+
+	if (stream == CU_STREAM_PER_THREAD || (!stream && is_per_thread))
+		key = (uintptr_t)vs_thread_self();
+	else if (stream == CU_STREAM_LEGACY)
+		key = 0;
+	n = atomic_load_explicit(&vs_stream.n, memory_order_relaxed);
+	if (__builtin_expect(atomic_load_explicit(&vs_stream.last,
+						  memory_order_relaxed) != key,
+			     0)) {
+		atomic_store_explicit(&vs_stream.last, key,
+				      memory_order_relaxed);
+		/* before the work, as who looks at it later must see it */
+		atomic_fetch_add(&vs_stream.changes, 1);
+		n = 0;
+	} else if (__builtin_expect(n >= VS_STREAM_ENOUGH, 1)) {
+		return;
+	}
+	atomic_store_explicit(&vs_stream.n, n + 1, memory_order_relaxed);
+}
+
+/* It has long been one stream. */
+static inline bool vs_stream_is_single(void)
+{
+	return atomic_load_explicit(&vs_stream.n, memory_order_relaxed) >=
+	       VS_STREAM_ENOUGH;
+}
+
+#endif

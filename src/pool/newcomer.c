@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/newcomer.h"
+
+#include "base/thread.h"
+#include "pool/pool.h"
+#include "pool/state.h"
+
+/* ns to wait for a context that comes to memory and cannot be told. */
+#define WELCOME_PATIENCE ((uint64_t)1000000000)
+
+/* See vs_fence_lend(): not from a profiler's callback within that. */
+static void lend(struct vs_pool *pool)
+{
+	struct vs_thread *t = vs_thread_self();
+
+	vs_thread_go_deeper(t);
+	vs_fence_lend(&pool->fence);
+	vs_thread_come_back(t);
+}
+
+void vs_newcomer_unseen(void)
+{
+	struct vs_pool *pool;
+
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
+		lend(pool);
+}
+
+void vs_pool_lend(CUdeviceptr p)
+{
+	struct vs_pool *pool = vs_pool_at(p);
+
+	if (pool)
+		lend(pool);
+}
+
+/*
+ * What policy ordered hands out is ordered behind its last work in the contexts
+ * that there were. Those of a device that come to the memory later are told;
+ * if one captures, which cannot be told, the host waits.
+ */
+static void welcome(struct vs_pool *pool, struct vs_ctx **list, int n)
+{
+	for (int i = 0; i < n; i++) {
+		if (!vs_fence_welcome(&pool->fence, list[i]))
+			vs_fence_wait_tag(&pool->fence,
+					  vs_fence_tag(&pool->fence),
+					  WELCOME_PATIENCE);
+	}
+}
+
+void vs_newcomer_welcome(struct vs_pool *pool, CUdevice device)
+{
+	struct vs_thread *t = vs_thread_self();
+	struct vs_ctx_set set;
+
+	vs_thread_go_deeper(t);
+	if (vs_ctx_gather(&set, (uint64_t)1 << device)) {
+		welcome(pool, set.list, set.n);
+		vs_ctx_scatter(&set);
+	} else if (pool->fence.is_ordered) { /* no host memory: as above */
+		vs_fence_wait_tag(&pool->fence, vs_fence_tag(&pool->fence),
+				  WELCOME_PATIENCE);
+	}
+	vs_thread_come_back(t);
+}
+
+void vs_pool_ctx_born(CUcontext handle, CUdevice device)
+{
+	struct vs_ctx *ctx = vs_ctx_born(handle, device);
+	struct vs_pool *pool;
+
+	for (int i = 0; ctx && (pool = vs_pool_by_index(i)); i++) {
+		if (atomic_load(&pool->reach) >> device & 1)
+			welcome(pool, &ctx, 1);
+	}
+	if (vs_pool_ctx_count() > 1)
+		vs_newcomer_unseen();
+}

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * newcomer: who comes to a pool's memory beside those that markers and waits on
+ * the device went by so far: contexts, devices, other processes. What was
+ * handed out before its work was seen complete (policies ordered and stream of
+ * pool/fence) is not to be reached by them too early. No lock held, any thread.
+ */
+#ifndef VS_POOL_NEWCOMER_H
+#define VS_POOL_NEWCOMER_H
+
+#include <cuda.h>
+
+struct vs_pool;
+
+/* Policy ordered: the contexts of a device that comes to the memory are told.
+ */
+void vs_newcomer_welcome(struct vs_pool *pool, CUdevice device);
+/*
+ * Policy stream: there are several contexts, and one may not have been seen
+ * born. As vs_fence_lend(), for all pools.
+ */
+void vs_newcomer_unseen(void);
+
+#endif

@@ -1,0 +1,578 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Note [One stream] of pool/fence.h, on the counting driver: policy stream has
+ * later work wait where policy complete would have the host wait, and when not.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/modules.h"
+#include "driver/real.h"
+#include "fake_test.h"
+#include "pool/capture.h"
+#include "pool/state.h"
+#include "base/stream.h"
+
+#define NEVER ((uint64_t)1 << 60)
+#define ONE ((CUstream)0x100)
+#define TWO ((CUstream)0x200)
+#define NEWCOMER ((CUcontext)0x2000)
+
+static CUdeviceptr large; /* live */
+
+static void work_in(CUstream stream)
+{
+	vs_stream_given(stream, false);
+	vs_pool_before_work();
+}
+
+static void much_work_in(CUstream stream)
+{
+	for (int i = 0; i < VS_STREAM_ENOUGH; i++)
+		work_in(stream);
+}
+
+/* Nothing of another stream is left. */
+static void settle_in(CUstream stream)
+{
+	much_work_in(stream);
+	give(take(4 * MiB));
+	work_in(stream);
+	fake.now += 10 * MS;
+	assert_true(vs_fence_poll(&vs_pool_of(0)->fence));
+}
+
+static int fresh_with(enum vs_reuse reuse)
+{
+	fresh_driver((uint64_t)16 << 30);
+	vs_knobs.reuse = reuse;
+	work_in(TWO);
+	large = take(200 * MiB);
+	/* a program that is new has memory to spare (pool/turnover) */
+	fake.now += 1000 * MS;
+	give(take(4 * MiB));
+	return 0;
+}
+
+static int fresh(void **state)
+{
+	(void)state;
+	return fresh_with(VS_REUSE_STREAM);
+}
+
+static int fresh_complete(void **state)
+{
+	(void)state;
+	return fresh_with(VS_REUSE_COMPLETE);
+}
+
+/* The block, freed behind work that takes for ever, and more work. */
+static void free_before_work(void)
+{
+	fake.lag_ns = NEVER;
+	give(large);
+	work_in(ONE);
+}
+
+/* As much again; whether the host waited for that. */
+static bool waits_for_it(void)
+{
+	uint64_t before = vs_stat_get(stats(), waits);
+
+	large = take(200 * MiB);
+	return vs_stat_get(stats(), waits) > before;
+}
+
+static void test_later_work_waits_not_the_host(void **state)
+{
+	CUdeviceptr before = large;
+
+	(void)state;
+	settle_in(ONE);
+	free_before_work();
+	assert_false(waits_for_it());
+	assert_int_equal(large, before);
+	assert_int_equal(fake.orders, 1);
+	assert_int_equal(vs_stat_get(stats(), orders), 1);
+	assert_in_range(fake.held, 1, 250 * MiB);
+}
+
+/* Nothing waits for what is little, or complete. */
+static void test_no_order_without_need(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	for (int i = 0; i < 10; i++) {
+		give(take(2 * MiB));
+		work_in(ONE);
+	}
+	give(large);
+	work_in(ONE);
+	fake.now += MS;
+	vs_fence_poll(&vs_pool_of(0)->fence);
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+static void test_policy_complete_waits(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	free_before_work();
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+static void test_not_with_two_streams(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	for (int i = 0; i < 10 * VS_STREAM_ENOUGH; i++)
+		work_in(i % 500 ? ONE : TWO);
+	free_before_work();
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+static void *work_there(void *unused)
+{
+	vs_stream_given(NULL, true);
+	return unused;
+}
+
+/* NULL may be a stream of each thread's own, or one for all. */
+static void test_the_null_streams(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	much_work_in(NULL);
+	vs_stream_given(CU_STREAM_LEGACY, true);
+	assert_true(vs_stream_is_single());
+	vs_stream_given(CU_STREAM_PER_THREAD, false);
+	assert_false(vs_stream_is_single());
+	for (int i = 0; i < VS_STREAM_ENOUGH; i++)
+		vs_stream_given(NULL, true);
+	assert_true(vs_stream_is_single());
+	assert_int_equal(pthread_create(&thread, NULL, work_there, NULL), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_false(vs_stream_is_single());
+}
+
+static CUresult CUDAAPI not_permitted(CUcontext ctx, unsigned *version)
+{
+	(void)ctx, (void)version;
+	return CUDA_ERROR_NOT_PERMITTED;
+}
+
+/*
+ * A marker behind work that came after the free: that may wait for what another
+ * stream is given next, which must not wait for it.
+ */
+static void test_not_by_a_marker_behind_later_work(void **state)
+{
+	CUresult(CUDAAPI * version)(CUcontext, unsigned *) =
+		vs_real.cuCtxGetApiVersion;
+
+	(void)state;
+	settle_in(ONE);
+	fake.lag_ns = NEVER;
+	give(large);
+	vs_real.cuCtxGetApiVersion = not_permitted;
+	work_in(ONE); /* no marker before it */
+	vs_real.cuCtxGetApiVersion = version;
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+/* The one after it stands for its own frees alone: nor by that, before. */
+static void test_nor_by_one_that_comes_later(void **state)
+{
+	CUresult(CUDAAPI * version)(CUcontext, unsigned *) =
+		vs_real.cuCtxGetApiVersion;
+	CUdeviceptr other = take(100 * MiB);
+
+	(void)state;
+	settle_in(ONE);
+	fake.lag_ns = NEVER;
+	give(large);
+	vs_real.cuCtxGetApiVersion = not_permitted;
+	work_in(ONE);
+	vs_real.cuCtxGetApiVersion = version;
+	work_in(ONE); /* a marker, too late */
+	give(other);
+	work_in(ONE);
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+/* More markers than are kept: what is thinned out was ordered by before. */
+static void test_when_there_are_too_many_markers(void **state)
+{
+	enum { N = 3 * VS_MARKERS };
+	static CUdeviceptr small[N];
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		small[i] = take(4 * KiB);
+	settle_in(ONE);
+	fake.lag_ns = NEVER;
+	for (int i = 0; i < N; i++) {
+		give(small[i]);
+		work_in(ONE);
+	}
+	free_before_work();
+	assert_false(waits_for_it());
+	assert_in_range(fake.orders, 2, 10);
+}
+
+/*
+ * The same before it was so for long: the next marker stands for what was
+ * freed before the one that is gone, and may cover work behind that.
+ */
+static void test_by_none_that_stands_for_another(void **state)
+{
+	enum { N = VS_MARKERS + 2 };
+	CUdeviceptr small[N];
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		small[i] = take(4 * KiB);
+	work_in(ONE); /* but for so few pieces as yet */
+	give(take(4 * MiB));
+	work_in(ONE);
+	fake.now += 10 * MS;
+	assert_true(vs_fence_poll(&vs_pool_of(0)->fence));
+	fake.lag_ns = NEVER;
+	for (int i = 0; i < N; i++) {
+		give(i == 1 ? large : small[i]);
+		vs_pool_synchronizing(); /* a marker, due or not */
+	}
+	much_work_in(ONE);
+	assert_true(waits_for_it());
+}
+
+static bool is_all_complete(void)
+{
+	struct vs_fence *f = &vs_pool_of(0)->fence;
+
+	return atomic_load(&f->complete) >= atomic_load(&f->done);
+}
+
+/* Freed, and handed out again, before its work is complete. */
+static void hand_out_early(uint64_t lag_ns)
+{
+	fake.lag_ns = lag_ns;
+	give(large);
+	work_in(ONE);
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 1);
+	assert_false(is_all_complete());
+}
+
+/* As by policy complete, whatever comes. */
+static void check_that_it_is_over(void)
+{
+	unsigned long before = fake.orders;
+
+	assert_true(is_all_complete());
+	fake.now += 10000 * MS;
+	settle_in(ONE);
+	large = take(200 * MiB);
+	free_before_work();
+	assert_int_not_equal(take(200 * MiB), large);
+	assert_int_equal(fake.orders, before);
+}
+
+/* The host waits for what was handed out, and nothing is ordered any more. */
+static void test_a_context_is_born(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(3000 * MS);
+	before = fake.now;
+	vs_pool_ctx_born(NEWCOMER, 0);
+	assert_in_range(fake.now, before + 2900 * MS, before + 3100 * MS);
+	end_ctx(NEWCOMER, 0);
+	fake.lag_ns = 0;
+	check_that_it_is_over();
+}
+
+/* No event can be waited for on the device, nor need it. */
+static void test_one_is_born_beside_a_capture(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(3000 * MS);
+	vs_capture_before_begin(TWO);
+	vs_capture_after_begin(TWO, false, CU_STREAM_CAPTURE_MODE_RELAXED,
+			       true);
+	vs_pool_ctx_born(NEWCOMER, 0);
+	assert_true(is_all_complete());
+	vs_capture_ended(TWO, false);
+	end_ctx(NEWCOMER, 0);
+}
+
+/* It comes to the pool, though no hook told of it before. */
+static void test_one_was_born_unseen(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(3000 * MS);
+	fake.current = NEWCOMER;
+	take(4 * KiB);
+	fake.current = FAKE_CTX;
+	assert_true(is_all_complete());
+	end_ctx(NEWCOMER, 0);
+}
+
+/* The driver waits for the work of the one that ends, not for other work. */
+static void test_what_a_context_leaves_was_not_freed(void **state)
+{
+	(void)state;
+	vs_pool_ctx_born(NEWCOMER, 0);
+	fake.current = NEWCOMER;
+	for (int i = 0; i < 400; i++)
+		take(MiB);
+	fake.current = FAKE_CTX;
+	settle_in(ONE);
+	fake.lag_ns = NEVER;
+	work_in(ONE); /* waits for another stream */
+	end_ctx(NEWCOMER, 0);
+	much_work_in(ONE);
+	take(200 * MiB);
+	assert_int_equal(fake.orders, 0);
+}
+
+/* Work given before, in another stream: a wait holds later work alone. */
+static void test_not_while_another_stream_has_work_left(void **state)
+{
+	(void)state;
+	settle_in(TWO);
+	fake.lag_ns = NEVER; /* a kernel that uses the block */
+	give(large);
+	much_work_in(ONE);
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+static void test_nor_without_a_marker_since(void **state)
+{
+	(void)state;
+	settle_in(TWO);
+	fake.lag_ns = NEVER;
+	give(large);
+	vs_pool_synchronizing(); /* a marker, due or not */
+	much_work_in(ONE);
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+static void by_ticks(void)
+{
+	for (int i = 0; i < 4; i++) {
+		fake.now += 4000 * MS;
+		vs_pool_tick();
+	}
+}
+
+static void by_others(void)
+{
+	vs_pool_give_way(0);
+}
+
+/*
+ * What is recorded for nothing covers work that may wait for what another
+ * stream is given next, and that no free waited for.
+ */
+static void order_by_nothing(void (*record)(void))
+{
+	CUdeviceptr p[60];
+	unsigned long before;
+
+	settle_in(ONE);
+	for (int i = 0; i < 60; i++)
+		p[i] = take(10 * MiB);
+	for (int i = 0; i < 60; i += 2)
+		give(p[i]);
+	work_in(ONE);
+	fake.now += 10 * MS;
+	vs_fence_poll(&vs_pool_of(0)->fence);
+	take(64 * KiB);
+	before = fake.records;
+	fake.lag_ns = NEVER;
+	work_in(ONE);
+	assert_int_equal(fake.records, before);
+	record();
+	assert_true(fake.records > before);
+	much_work_in(ONE);
+	take(200 * MiB);
+	assert_int_equal(fake.orders, 0);
+}
+
+static void test_not_by_a_marker_of_the_service(void **state)
+{
+	(void)state;
+	order_by_nothing(by_ticks);
+}
+
+static void test_not_by_a_marker_for_others(void **state)
+{
+	(void)state;
+	order_by_nothing(by_others);
+}
+
+/* A peer need not use any stream of ours. */
+static void test_not_with_a_peer(void **state)
+{
+	(void)state;
+	vs_pool_ctx_born(NEWCOMER, 1);
+	assert_int_equal(vs_pool_peer(NEWCOMER, FAKE_CTX, true), CUDA_SUCCESS);
+	settle_in(ONE);
+	free_before_work();
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+/* What is registered, or exported, is complete; and all that comes after. */
+static void test_memory_is_lent(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(5 * MS);
+	before = fake.now;
+	vs_pool_pin(large);
+	assert_in_range(fake.now, before + 4 * MS, before + 10 * MS);
+	fake.lag_ns = 0;
+	check_that_it_is_over();
+}
+
+static CUresult CUDAAPI no_waits(CUcontext ctx, CUevent event)
+{
+	(void)ctx, (void)event;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* The pool goes on as by policy complete. */
+static void test_the_driver_refuses(void **state)
+{
+	CUresult(CUDAAPI * wait)(CUcontext, CUevent) = vs_real.cuCtxWaitEvent;
+
+	(void)state;
+	settle_in(ONE);
+	vs_real.cuCtxWaitEvent = no_waits;
+	free_before_work();
+	assert_true(waits_for_it());
+	/* nor is it tried again */
+	vs_real.cuCtxWaitEvent = wait;
+	free_before_work();
+	assert_int_not_equal(take(200 * MiB), large);
+	assert_int_equal(fake.orders, 0);
+	assert_int_equal(vs_stat_get(stats(), native), 0);
+}
+
+/* ---- auto ------------------------------------------------------------- */
+
+/* Whether the pool of a machine with these modules may order. */
+static bool orders_beside(const char *modules)
+{
+	char path[] = "/tmp/test_stream.XXXXXX";
+	int fd = mkstemp(path);
+	size_t n = strlen(modules);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, modules, n), (ssize_t)n);
+	close(fd);
+	fresh_driver((uint64_t)16 << 30);
+	vs_modules_path = path;
+	take(MiB);
+	unlink(path);
+	vs_modules_path = "/dev/null";
+	return vs_pool_of(0)->fence.may_order;
+}
+
+#define NVIDIA(users)                                                          \
+	"nvidia_uvm 1 4 - Live 0x0 (O)\n"                                      \
+	"nvidia 14299136 99 " users " Live 0x0 (O)\n"                          \
+	"nvme_core 8192 3 nvme, Live 0x0\n"
+
+static void test_where_no_other_driver_is(void **state)
+{
+	(void)state;
+	assert_true(orders_beside(NVIDIA("nvidia_uvm,nvidia_modeset,")));
+	assert_true(orders_beside(NVIDIA("nvidia_uvm,[permanent],")));
+	assert_true(orders_beside(NVIDIA("-")));
+	/* a kernel that does not tell who uses a module */
+	assert_true(orders_beside("nvidia_uvm 1830912 - - Live 0x0 (O)\n"
+				  "nvidia 14299136 - - Live 0x0 (O)\n"));
+}
+
+static void test_where_one_is(void **state)
+{
+	char line[2000];
+
+	(void)state;
+	assert_false(orders_beside(NVIDIA("nvidia_peermem,nvidia_uvm,")));
+	assert_false(orders_beside(NVIDIA("nvidia_uvm,capture_card,")));
+	assert_false(orders_beside(NVIDIA("nvidia_uvm,") "nvidia_fs 1 0 - Live "
+							 "0x0 (O)\n"));
+	assert_false(orders_beside("ib_core 1 - - Live 0x0\n"
+				   "nvidia 14299136 - - Live 0x0 (O)\n"));
+	/* none that is known */
+	assert_false(orders_beside(""));
+	assert_false(orders_beside("nvme_core 8192 3 nvme, Live 0x0\n"));
+	assert_false(orders_beside("nvidia\n"));
+	assert_false(orders_beside("nvidia 14299136\n"));
+	/* more users than there is room for */
+	memset(line, 'x', sizeof(line));
+	snprintf(line, sizeof(line), "nvidia 1 2 %0*d Live 0x0\n", 1000, 1);
+	assert_false(orders_beside(line));
+}
+
+static void test_no_such_list(void **state)
+{
+	(void)state;
+	fresh_driver((uint64_t)16 << 30);
+	vs_modules_path = "/nonexistent";
+	take(MiB);
+	vs_modules_path = "/dev/null";
+	assert_false(vs_pool_of(0)->fence.may_order);
+}
+
+int main(void)
+{
+#define T(name, setup) cmocka_unit_test_setup(test_##name, setup)
+	const struct CMUnitTest tests[] = {
+		T(later_work_waits_not_the_host, fresh),
+		T(no_order_without_need, fresh),
+		T(policy_complete_waits, fresh_complete),
+		T(not_with_two_streams, fresh),
+		T(the_null_streams, fresh),
+		T(not_by_a_marker_behind_later_work, fresh),
+		T(nor_by_one_that_comes_later, fresh),
+		T(when_there_are_too_many_markers, fresh),
+		T(by_none_that_stands_for_another, fresh),
+		T(a_context_is_born, fresh),
+		T(one_is_born_beside_a_capture, fresh),
+		T(one_was_born_unseen, fresh),
+		T(what_a_context_leaves_was_not_freed, fresh),
+		T(not_while_another_stream_has_work_left, fresh),
+		T(nor_without_a_marker_since, fresh),
+		T(not_by_a_marker_of_the_service, fresh),
+		T(not_by_a_marker_for_others, fresh),
+		T(memory_is_lent, fresh),
+		T(the_driver_refuses, fresh),
+		T(not_with_a_peer, fresh), /* it stays one */
+		cmocka_unit_test(test_where_no_other_driver_is),
+		cmocka_unit_test(test_where_one_is),
+		cmocka_unit_test(test_no_such_list),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
