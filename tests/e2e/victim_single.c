@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_single [registered]: gives all work in one stream for long, with hardly
- * any memory to spare and behind slow kernels. Then what does not keep the order
- * of that stream comes to the memory at once: the NULL stream, another stream, a
- * graph, another context or, instead, memory that is to be registered. Of all it
- * allocates it fills a part and checks it, on the device.
+ * victim_single [registered]: gives all work in one stream for long, with
+ * hardly any memory to spare and behind slow kernels. Then what does not keep
+ * the order of that stream comes to the memory at once: the NULL stream,
+ * another stream, a graph, another context or, instead, memory that is to be
+ * registered. Of all it allocates it fills a part and checks it, on the device.
  */
 #include "victim_link.h"
 
