@@ -23,10 +23,10 @@
 /* Words of the CHOICE knobs, in the order of their enums. */
 #define VS_WORDS_mode "pool|sync|off"
 enum vs_mode { VS_MODE_POOL, VS_MODE_SYNC, VS_MODE_OFF };
-#define VS_WORDS_reuse "auto|complete|stream|ordered"
+#define VS_WORDS_reuse "complete|auto|stream|ordered"
 enum vs_reuse {
-	VS_REUSE_AUTO,
 	VS_REUSE_COMPLETE,
+	VS_REUSE_AUTO,
 	VS_REUSE_STREAM,
 	VS_REUSE_ORDERED
 };

@@ -39,15 +39,19 @@ static bool is_own(const char *name)
 }
 
 /*
- * They may look NVIDIA's functions up while they run (symbol_get), of which
- * the list of its users says nothing.
+ * They may look NVIDIA's functions up while they run (symbol_get), as Amazon's
+ * efa does, of which the list of its users says nothing. Whoever has RDMA has
+ * ib_uverbs.
  */
 static bool is_known_client(const char *name)
 {
-	static const char *const names[] = {"nvidia_peermem", "nv_peer_mem",
-					    "nvidia_fs", "gdrdrv", NULL};
+	static const char *const names[] = {
+		"ib_uverbs", "efa",    "erdma",	    "cxi_core", "cxi_ss1",
+		"hfi1",	     "gdrdrv", "nvidia_fs", "knem",	NULL};
 
-	return is_among(name, names);
+	return is_among(name, names) || strncmp(name, "nv_peer", 7) == 0 ||
+	       strncmp(name, "nvidia_peer", 11) == 0 ||
+	       strncmp(name, "efa_", 4) == 0;
 }
 
 /* "a,b,": the modules that use NVIDIA's; "-": none, or it is not told. */

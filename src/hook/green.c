@@ -124,6 +124,9 @@ VS_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *out,
 	if (result == CUDA_SUCCESS && turn.lock)
 		created(&turn, *out, device);
 	vs_turn_end(&turn);
+	/* cuda.h promises that a wait of the primary holds those there are */
+	if (result == CUDA_SUCCESS && is_open)
+		vs_pool_lend_all();
 	return vs_seen(result);
 }
 

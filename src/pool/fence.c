@@ -161,7 +161,7 @@ static bool mark(struct vs_fence *f, uint64_t tag)
 		return true;
 	if (f->tail - f->head == VS_MARKERS) {
 		/* what is thinned out serves no more */
-		if (vs_fence_may_order(f))
+		if (f->may_order && vs_fence_may_order(f))
 			vs_ordered_strict(f, tag);
 		thin_out(f);
 	}

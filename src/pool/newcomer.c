@@ -18,7 +18,7 @@ static void lend(struct vs_pool *pool)
 	vs_thread_come_back(t);
 }
 
-void vs_newcomer_unseen(void)
+void vs_pool_lend_all(void)
 {
 	struct vs_pool *pool;
 
@@ -75,5 +75,5 @@ void vs_pool_ctx_born(CUcontext handle, CUdevice device)
 			welcome(pool, &ctx, 1);
 	}
 	if (vs_pool_ctx_count() > 1)
-		vs_newcomer_unseen();
+		vs_pool_lend_all();
 }

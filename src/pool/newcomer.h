@@ -15,10 +15,5 @@ struct vs_pool;
 /* Policy ordered: the contexts of a device that comes to the memory are told.
  */
 void vs_newcomer_welcome(struct vs_pool *pool, CUdevice device);
-/*
- * Policy stream: there are several contexts, and one may not have been seen
- * born. As vs_fence_lend(), for all pools.
- */
-void vs_newcomer_unseen(void);
 
 #endif

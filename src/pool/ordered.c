@@ -114,10 +114,13 @@ bool vs_ordered_strict(struct vs_fence *f, uint64_t unused)
 bool vs_fence_order(struct vs_fence *f)
 {
 	uint64_t before = atomic_load(&f->done);
+	uint64_t covered = atomic_load(&f->covered);
+	uint64_t tag = atomic_load(&f->bare);
 
 	if (!vs_fence_may_order(f))
 		return false;
-	vs_fence_locked(f, atomic_load(&f->bare),
+	/* the last free that has a marker, by the first that covers it */
+	vs_fence_locked(f, tag < covered ? tag : covered,
 			f->is_ordered ? vs_ordered_by : vs_ordered_strict);
 	return atomic_load(&f->done) > before;
 }

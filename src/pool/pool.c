@@ -344,7 +344,7 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 	if (!pool || size == 0 || size > pool->dev.total)
 		return VS_PASS;
 	if (__builtin_expect(has_newcomer(pool), 0))
-		vs_newcomer_unseen();
+		vs_pool_lend_all();
 	/* or from what is idle all the same: no chunk of it may be so whole */
 	if (atomic_load(&pool->fence.is_broken))
 		r = vs_trouble_alloc_beside(size, out);

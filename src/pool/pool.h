@@ -94,6 +94,11 @@ bool vs_pool_is_inside(CUdeviceptr p);
  */
 void vs_pool_lend(CUdeviceptr p);
 /*
+ * The same for all pools: there is a context that waits may not hold, a second
+ * one or a green one.
+ */
+void vs_pool_lend_all(void);
+/*
  * `p` lies in a live block that somebody else can reach from now on (exported,
  * registered): after its free it goes back to the driver as soon as its work is
  * done and its chunks hold nothing else, and is not used again before there is

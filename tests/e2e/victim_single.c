@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_single [registered]: gives all work in one stream for long, with
- * hardly any memory to spare and behind slow kernels. Then what does not keep
- * the order of that stream comes to the memory at once: the NULL stream,
+ * victim_single [registered | green]: gives all work in one stream for long,
+ * with hardly any memory to spare and behind slow kernels. Then what does not
+ * keep the order of that stream comes to the memory at once: the NULL stream,
  * another stream, a graph, another context or, instead, memory that is to be
  * registered. Of all it allocates it fills a part and checks it, on the device.
  */
@@ -121,6 +121,27 @@ static void in_another_context(CUcontext first)
 	TRY(cuCtxSetCurrent(first));
 }
 
+/* Its streams are no stream of a context that there was. */
+static void in_a_green_context(const struct kernels *k)
+{
+	CUdevResourceDesc units;
+	CUdevResource part;
+	CUgreenCtx green;
+	CUdevice device;
+	CUstream stream;
+
+	TRY(cuCtxGetDevice(&device));
+	TRY(cuDeviceGetDevResource(device, &part, CU_DEV_RESOURCE_TYPE_SM));
+	TRY(cuDevResourceGenerateDesc(&units, &part, 1));
+	TRY(cuGreenCtxCreate(&green, units, device,
+			     CU_GREEN_CTX_DEFAULT_STREAM));
+	TRY(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+	churn(k, stream, 20);
+	report("a green context");
+	TRY(cuStreamDestroy(stream));
+	TRY(cuGreenCtxDestroy(green));
+}
+
 static void registered(void)
 {
 	size_t size = 20 * MiB;
@@ -155,6 +176,8 @@ int main(int argc, char **argv)
 	churn(&k, one, ROUNDS);
 	if (argc > 1 && !strcmp(argv[1], "registered"))
 		registered();
+	else if (argc > 1)
+		in_a_green_context(&k);
 	else
 		in_another_context(ctx);
 	churn(&k, one, ROUNDS);

@@ -351,7 +351,7 @@ static void exact_words(void **unused)
 		"vmmshim warn: VMMSHIM_CHUNK_SIZE: \"2T\" is not allowed "
 		"(0..1T or %); using \"0\"\n"
 		"vmmshim warn: VMMSHIM_REUSE: \"never\" is not allowed "
-		"(auto|complete|stream|ordered); using \"auto\"\n");
+		"(complete|auto|stream|ordered); using \"complete\"\n");
 }
 
 static void all_defaults(void *unused)

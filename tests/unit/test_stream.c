@@ -452,6 +452,16 @@ static void test_memory_is_lent(void **state)
 	check_that_it_is_over();
 }
 
+static void test_all_is_lent(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(5 * MS);
+	vs_pool_lend_all();
+	fake.lag_ns = 0;
+	check_that_it_is_over();
+}
+
 static CUresult CUDAAPI no_waits(CUcontext ctx, CUevent event)
 {
 	(void)ctx, (void)event;
@@ -489,6 +499,7 @@ static bool orders_beside(const char *modules)
 	assert_int_equal(write(fd, modules, n), (ssize_t)n);
 	close(fd);
 	fresh_driver((uint64_t)16 << 30);
+	vs_knobs.reuse = VS_REUSE_AUTO;
 	vs_modules_path = path;
 	take(MiB);
 	unlink(path);
@@ -519,6 +530,12 @@ static void test_where_one_is(void **state)
 	(void)state;
 	assert_false(orders_beside(NVIDIA("nvidia_peermem,nvidia_uvm,")));
 	assert_false(orders_beside(NVIDIA("nvidia_uvm,capture_card,")));
+	assert_false(
+		orders_beside(NVIDIA("nvidia_uvm,") "efa 1 0 - Live 0x0\n"));
+	assert_false(orders_beside(
+		NVIDIA("nvidia_uvm,") "ib_uverbs 1 0 - Live 0x0\n"));
+	assert_false(orders_beside(
+		NVIDIA("nvidia_uvm,") "efa_nv_peermem 1 0 - Live 0x0\n"));
 	assert_false(orders_beside(NVIDIA("nvidia_uvm,") "nvidia_fs 1 0 - Live "
 							 "0x0 (O)\n"));
 	assert_false(orders_beside("ib_core 1 - - Live 0x0\n"
@@ -538,6 +555,7 @@ static void test_no_such_list(void **state)
 {
 	(void)state;
 	fresh_driver((uint64_t)16 << 30);
+	vs_knobs.reuse = VS_REUSE_AUTO;
 	vs_modules_path = "/nonexistent";
 	take(MiB);
 	vs_modules_path = "/dev/null";
@@ -566,6 +584,7 @@ int main(void)
 		T(not_by_a_marker_of_the_service, fresh),
 		T(not_by_a_marker_for_others, fresh),
 		T(memory_is_lent, fresh),
+		T(all_is_lent, fresh),
 		T(the_driver_refuses, fresh),
 		T(not_with_a_peer, fresh), /* it stays one */
 		cmocka_unit_test(test_where_no_other_driver_is),
