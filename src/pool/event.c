@@ -57,11 +57,7 @@ void vs_events_drop(struct vs_event **link, struct vs_ctx *ctx)
 	}
 }
 
-CUresult vs_event_query(const struct vs_event *e)
+CUresult vs_event_query_again(const struct vs_event *e, CUresult r)
 {
-	CUresult r = vs_vmm_event_query(e->event);
-
-	if (r != CUDA_SUCCESS && r != CUDA_ERROR_NOT_READY)
-		r = vs_vmm_query_again(e->ctx->handle, e->event, r);
-	return r;
+	return vs_vmm_query_again(e->ctx->handle, e->event, r);
 }

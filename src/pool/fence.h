@@ -27,8 +27,8 @@
  *
  * Note [One stream]: policy stream goes by what the host has seen. But while
  * the program has one context, and all its work comes in one stream
- * (base/stream), an allocation that would wait has later work wait instead, as
- * in policy ordered. In that stream nothing is held up that would not come
+ * (base/stream), an allocation has later work wait instead of the host, as in
+ * policy ordered. In that stream nothing is held up that would not come
  * later anyway; no other may have work left from before, which the wait does
  * not hold: a marker since the last change of the stream was seen complete.
  * Other streams may come into use, and must not be held up by what waits for
@@ -57,10 +57,10 @@
 
 #include "base/knob.h"
 #include "base/stat.h"
+#include "base/stream.h"
 #include "pool/capture.h"
 #include "pool/ctx.h"
 #include "pool/event.h"
-#include "base/stream.h"
 
 /*
  * Markers in flight.
@@ -97,16 +97,16 @@ struct vs_fence {
 	_Atomic uint64_t bare; /* the newest tag that anything was freed with */
 	_Atomic uint64_t loose; /* the newest with work behind it, unmarked */
 	_Atomic bool is_barred; /* policy stream orders nothing any more */
-	/* vs_stream.changes at the last marker, and the first one with it */
-	unsigned stream_turn;
-	uint64_t stream_from; /* its epoch */
 	/* all below; leaf, but for ctx's lock */
 	_Alignas(64) pthread_mutex_t lock;
 	struct vs_marker ring[VS_MARKERS];
 	/* oldest, next free; tail - head in flight; written under lock */
 	_Atomic unsigned head, tail;
 	struct vs_event *spare; /* events to use again */
-	uint64_t due;		/* one so old is likely to be complete; ticks */
+	/* vs_stream.changes at the last marker, and the first one with it */
+	unsigned stream_turn;
+	uint64_t stream_from; /* its epoch */
+	uint64_t due;	      /* one so old is likely to be complete; ticks */
 	_Atomic uint64_t looked; /* by vs_fence_glance(), last; ticks */
 	_Atomic uint64_t lag;	 /* the last: record to seen complete; ticks */
 	_Atomic uint64_t calm_lag; /* see vs_fence_calm_lag(); ticks */

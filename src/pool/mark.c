@@ -280,6 +280,15 @@ static void mark_if_due(struct vs_pool *pool, uint64_t now, uint64_t least)
 	vs_mark_all(pool);
 }
 
+/* Memory packs better where more of it may be had. */
+static __attribute__((noinline)) void order_much(struct vs_pool *pool)
+{
+	if (vs_fence_may_order(&pool->fence) &&
+	    pool->pending_bytes > pool->need / QUANTA &&
+	    !vs_fence_is_done(&pool->fence, newest_tag(pool)))
+		vs_fence_order(&pool->fence);
+}
+
 void vs_mark_at_alloc(struct vs_pool *pool)
 {
 	uint64_t now = vs_vmm_ticks(), least = pace(pool);
@@ -287,11 +296,8 @@ void vs_mark_at_alloc(struct vs_pool *pool)
 	if (is_much(pool))
 		mark_if_due(pool, now, least);
 	vs_fence_glance_at(&pool->fence, now, least);
-	/* memory packs better where more of it may be had */
-	if (vs_fence_may_order(&pool->fence) &&
-	    pool->pending_bytes > pool->need / QUANTA &&
-	    !vs_fence_is_done(&pool->fence, newest_tag(pool)))
-		vs_fence_order(&pool->fence);
+	if (pool->fence.is_ordered || pool->fence.may_order)
+		order_much(pool);
 }
 
 /*
