@@ -4,7 +4,8 @@
  *
  * One for the process. What is counted are the pieces of work since another
  * stream was given one; how often that was is told to whoever must know that no
- * other stream has any left. Read and written by any thread; but at a change of
+ * other stream has any left. For policies stream and auto (knob REUSE) alone:
+ * no other pays for it. Read and written by any thread; but at a change of
  * the stream, and soon after one, nobody writes.
  */
 #ifndef VS_BASE_STREAM_H
@@ -15,6 +16,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/knob.h"
 #include "base/thread.h"
 
 /* A step of training has some hundred; who has more streams uses them in it. */
@@ -34,6 +36,10 @@ static inline void vs_stream_given(CUstream stream, bool is_per_thread)
 	uintptr_t key = (uintptr_t)stream;
 	unsigned n;
 
+	if (__builtin_expect(vs_knobs.reuse != VS_REUSE_AUTO &&
+				     vs_knobs.reuse != VS_REUSE_STREAM,
+			     1))
+		return;
 	if (stream == CU_STREAM_PER_THREAD || (!stream && is_per_thread))
 		key = (uintptr_t)vs_thread_self();
 	else if (stream == CU_STREAM_LEGACY)
