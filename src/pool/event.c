@@ -56,8 +56,3 @@ void vs_events_drop(struct vs_event **link, struct vs_ctx *ctx)
 		vs_meta_free(e, sizeof(*e));
 	}
 }
-
-CUresult vs_event_query_again(const struct vs_event *e, CUresult r)
-{
-	return vs_vmm_query_again(e->ctx->handle, e->event, r);
-}

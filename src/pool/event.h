@@ -12,8 +12,7 @@
 #include <cuda.h>
 
 #include "driver/vmm.h"
-
-struct vs_ctx;
+#include "pool/ctx.h"
 
 struct vs_event {
 	struct vs_event *next; /* of a marker, or spare */
@@ -31,9 +30,6 @@ struct vs_event *vs_event_take(struct vs_event **spare, struct vs_ctx *ctx,
 void vs_events_keep(struct vs_event **spare, struct vs_event *list);
 /* Takes the events of a context out of a list and destroys them. */
 void vs_events_drop(struct vs_event **link, struct vs_ctx *ctx);
-/* Another answer than these two, asked for once more; what is wrong. */
-CUresult vs_event_query_again(const struct vs_event *e, CUresult r)
-	__attribute__((cold));
 /* CUDA_SUCCESS: its work is complete; NOT_READY; else what is wrong. */
 static inline CUresult vs_event_query(const struct vs_event *e)
 {
@@ -41,7 +37,7 @@ static inline CUresult vs_event_query(const struct vs_event *e)
 
 	return r == CUDA_SUCCESS || r == CUDA_ERROR_NOT_READY
 		       ? r
-		       : vs_event_query_again(e, r);
+		       : vs_vmm_query_again(e->ctx->handle, e->event, r);
 }
 
 #endif

@@ -54,10 +54,14 @@ static bool order_behind(struct vs_fence *f, struct vs_ctx **contexts, int n,
  * All that is given to the contexts from now on waits for this marker. f->lock
  * held, captures shut out.
  */
-static bool order_by(struct vs_fence *f, const struct vs_marker *m,
-		     const struct vs_ctx_set *set)
+static bool order_by(struct vs_fence *f, const struct vs_marker *m)
 {
-	if (!order_behind(f, set->list, set->n, m->events))
+	struct vs_ctx_set set;
+	bool is_good = vs_ctx_gather(&set, atomic_load(f->reach)) &&
+		       order_behind(f, set.list, set.n, m->events);
+
+	vs_ctx_scatter(&set);
+	if (!is_good)
 		return false;
 	vs_stat_add(f->stats, orders, 1);
 	vs_fence_raise(&f->done, m->epoch);
@@ -67,25 +71,18 @@ static bool order_by(struct vs_fence *f, const struct vs_marker *m,
 bool vs_ordered_by(struct vs_fence *f, uint64_t tag)
 {
 	unsigned i = f->head;
-	struct vs_ctx_set set;
-	bool is_good;
 
 	while (i != f->tail && f->ring[i % VS_MARKERS].epoch < tag)
 		i++;
 	/* none: it was seen complete */
 	if (i == f->tail || vs_fence_is_done(f, tag))
 		return true;
-	is_good = vs_ctx_gather(&set, atomic_load(f->reach)) &&
-		  order_by(f, &f->ring[i % VS_MARKERS], &set);
-	vs_ctx_scatter(&set);
-	return is_good;
+	return order_by(f, &f->ring[i % VS_MARKERS]);
 }
 
 bool vs_ordered_strict(struct vs_fence *f, uint64_t unused)
 {
 	const struct vs_marker *last = NULL;
-	struct vs_ctx_set set;
-	bool is_good;
 
 	(void)unused;
 	/* see Note [One stream] */
@@ -103,12 +100,7 @@ bool vs_ordered_strict(struct vs_fence *f, uint64_t unused)
 		if (!m->is_empty)
 			last = m;
 	}
-	if (!last)
-		return false;
-	is_good = vs_ctx_gather(&set, atomic_load(f->reach)) &&
-		  order_by(f, last, &set);
-	vs_ctx_scatter(&set);
-	return is_good;
+	return last && order_by(f, last);
 }
 
 bool vs_fence_order(struct vs_fence *f)
