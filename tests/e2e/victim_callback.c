@@ -141,13 +141,11 @@ static void contexts(void)
 
 static void green(void)
 {
-	CUdevResource part;
 	CUdevResourceDesc units;
 	CUdevice device;
 
 	TRY(cuCtxGetDevice(&device));
-	TRY(cuDeviceGetDevResource(device, &part, CU_DEV_RESOURCE_TYPE_SM));
-	TRY(cuDevResourceGenerateDesc(&units, &part, 1));
+	units = victim_units(device);
 	for (int i = 0; i < 4; i++) {
 		CUgreenCtx handle;
 

@@ -112,15 +112,11 @@ static void in_order_beside_a_capture(void)
 /* Of device 0, with a context of it in *out. */
 static CUgreenCtx make_green(CUcontext *out)
 {
-	CUdevResourceDesc units;
-	CUdevResource resource;
 	CUgreenCtx green;
 	CUdevice device;
 
 	TRY(cuDeviceGet(&device, 0));
-	TRY(cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM));
-	TRY(cuDevResourceGenerateDesc(&units, &resource, 1));
-	TRY(cuGreenCtxCreate(&green, units, device,
+	TRY(cuGreenCtxCreate(&green, victim_units(device), device,
 			     CU_GREEN_CTX_DEFAULT_STREAM));
 	TRY(cuCtxFromGreenCtx(out, green));
 	return green;

@@ -177,13 +177,11 @@ static void stays(void)
 int main(int argc, char **argv)
 {
 	CUcontext primary = victim_start(0);
-	CUdevResource resource;
 	CUdeviceptr p;
 	size_t before, after, total;
 
 	TRY(cuDeviceGet(&device, 0));
-	TRY(cuDeviceGetDevResource(device, &resource, CU_DEV_RESOURCE_TYPE_SM));
-	TRY(cuDevResourceGenerateDesc(&units, &resource, 1));
+	units = victim_units(device);
 	if (argc > 1 && !strcmp(argv[1], "refused")) {
 		stays();
 		return 0;

@@ -86,6 +86,17 @@ static inline void victim_delay(void)
 	TRY(cuLaunchHostFunc(NULL, victim_nap, NULL));
 }
 
+/* All of a device, for a green context. */
+static inline CUdevResourceDesc victim_units(CUdevice device)
+{
+	CUdevResourceDesc units;
+	CUdevResource all;
+
+	TRY(cuDeviceGetDevResource(device, &all, CU_DEV_RESOURCE_TYPE_SM));
+	TRY(cuDevResourceGenerateDesc(&units, &all, 1));
+	return units;
+}
+
 /* The name of a result, for printing. */
 static inline const char *victim_name(CUresult result)
 {

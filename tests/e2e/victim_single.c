@@ -124,16 +124,12 @@ static void in_another_context(CUcontext first)
 /* Its streams are no stream of a context that there was. */
 static void in_a_green_context(const struct kernels *k)
 {
-	CUdevResourceDesc units;
-	CUdevResource part;
 	CUgreenCtx green;
 	CUdevice device;
 	CUstream stream;
 
 	TRY(cuCtxGetDevice(&device));
-	TRY(cuDeviceGetDevResource(device, &part, CU_DEV_RESOURCE_TYPE_SM));
-	TRY(cuDevResourceGenerateDesc(&units, &part, 1));
-	TRY(cuGreenCtxCreate(&green, units, device,
+	TRY(cuGreenCtxCreate(&green, victim_units(device), device,
 			     CU_GREEN_CTX_DEFAULT_STREAM));
 	TRY(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
 	churn(k, stream, 20);

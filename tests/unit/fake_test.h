@@ -61,6 +61,13 @@ static inline void make_driver_old(void)
 	vs_real.cuDriverGetVersion = old_version;
 }
 
+/* Where every call is refused, as in a host function. */
+static inline CUresult CUDAAPI not_permitted(CUcontext ctx, unsigned *version)
+{
+	(void)ctx, (void)version;
+	return CUDA_ERROR_NOT_PERMITTED;
+}
+
 /* Of the only pool. */
 static inline const struct vs_stats *stats(void)
 {

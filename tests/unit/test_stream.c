@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "base/modules.h"
+#include "base/stream.h"
 #include "driver/real.h"
 #include "fake_test.h"
 #include "pool/capture.h"
 #include "pool/state.h"
-#include "base/stream.h"
 
 #define NEVER ((uint64_t)1 << 60)
 #define ONE ((CUstream)0x100)
@@ -160,10 +160,15 @@ static void test_the_null_streams(void **state)
 	assert_false(vs_stream_is_single());
 }
 
-static CUresult CUDAAPI not_permitted(CUcontext ctx, unsigned *version)
+/* Behind what is bare, with no marker before it. */
+static void unmarked_work(void)
 {
-	(void)ctx, (void)version;
-	return CUDA_ERROR_NOT_PERMITTED;
+	CUresult(CUDAAPI * version)(CUcontext, unsigned *) =
+		vs_real.cuCtxGetApiVersion;
+
+	vs_real.cuCtxGetApiVersion = not_permitted;
+	work_in(ONE);
+	vs_real.cuCtxGetApiVersion = version;
 }
 
 /*
@@ -172,16 +177,12 @@ static CUresult CUDAAPI not_permitted(CUcontext ctx, unsigned *version)
  */
 static void test_not_by_a_marker_behind_later_work(void **state)
 {
-	CUresult(CUDAAPI * version)(CUcontext, unsigned *) =
-		vs_real.cuCtxGetApiVersion;
 
 	(void)state;
 	settle_in(ONE);
 	fake.lag_ns = NEVER;
 	give(large);
-	vs_real.cuCtxGetApiVersion = not_permitted;
-	work_in(ONE); /* no marker before it */
-	vs_real.cuCtxGetApiVersion = version;
+	unmarked_work();
 	assert_true(waits_for_it());
 	assert_int_equal(fake.orders, 0);
 }
@@ -189,17 +190,13 @@ static void test_not_by_a_marker_behind_later_work(void **state)
 /* The one after it stands for its own frees alone: nor by that, before. */
 static void test_nor_by_one_that_comes_later(void **state)
 {
-	CUresult(CUDAAPI * version)(CUcontext, unsigned *) =
-		vs_real.cuCtxGetApiVersion;
 	CUdeviceptr other = take(100 * MiB);
 
 	(void)state;
 	settle_in(ONE);
 	fake.lag_ns = NEVER;
 	give(large);
-	vs_real.cuCtxGetApiVersion = not_permitted;
-	work_in(ONE);
-	vs_real.cuCtxGetApiVersion = version;
+	unmarked_work();
 	work_in(ONE); /* a marker, too late */
 	give(other);
 	work_in(ONE);

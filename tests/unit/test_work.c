@@ -156,12 +156,6 @@ static void test_one_that_fails_comes_again(void **state)
 	assert_int_equal(work(), 1);
 }
 
-static CUresult CUDAAPI not_permitted(CUcontext ctx, unsigned *version)
-{
-	(void)ctx, (void)version;
-	return CUDA_ERROR_NOT_PERMITTED;
-}
-
 /* In a host function, where every call is refused: the pool is none the worse.
  */
 static void test_none_in_a_host_function(void **state)
