@@ -48,6 +48,10 @@ static int fresh_with(enum vs_reuse reuse)
 {
 	fresh_driver((uint64_t)16 << 30);
 	vs_knobs.reuse = reuse;
+	atomic_store(&vs_stream.last, 0);
+	atomic_store(&vs_stream.n, 0);
+	atomic_store(&vs_stream.enough, VS_STREAM_ENOUGH);
+	atomic_store(&vs_stream.changes, 0);
 	work_in(TWO);
 	large = take(200 * MiB);
 	/* a program that is new has memory to spare (pool/turnover) */
@@ -135,6 +139,47 @@ static void test_not_with_two_streams(void **state)
 	assert_int_equal(fake.orders, 0);
 }
 
+/* How much work in one stream, from now on, makes the program one of one. */
+static unsigned enough_in(CUstream stream)
+{
+	unsigned n = 0;
+
+	do {
+		vs_stream_given(stream, false);
+		n++;
+	} while (!vs_stream_is_single() && n < 1 << 21);
+	return n;
+}
+
+/* Note [Believed less] in base/stream.h. */
+static void test_one_that_does_it_again_is_believed_less(void **state)
+{
+	(void)state;
+	assert_int_equal(enough_in(ONE), 1000);
+	assert_int_equal(enough_in(TWO), 8000);
+	for (int i = 0; i < 8000; i++) /* but once: it is not believed yet */
+		work_in(i % 2 ? ONE : TWO);
+	assert_int_equal(enough_in(TWO), 64000);
+	assert_int_equal(enough_in(ONE), 512000);
+	assert_int_equal(enough_in(TWO), 1 << 21);
+	free_before_work();
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+static void test_nor_who_changes_it_for_ever(void **state)
+{
+	unsigned changes;
+
+	(void)state;
+	for (int i = 0; i <= VS_STREAM_MOST_CHANGES; i++)
+		vs_stream_given(i % 2 ? ONE : TWO, false);
+	changes = atomic_load(&vs_stream.changes);
+	assert_int_equal(enough_in(ONE), 1 << 21);
+	vs_stream_given(TWO, false);
+	assert_int_equal(atomic_load(&vs_stream.changes), changes);
+}
+
 static void *work_there(void *unused)
 {
 	vs_stream_given(NULL, true);
@@ -152,7 +197,7 @@ static void test_the_null_streams(void **state)
 	assert_true(vs_stream_is_single());
 	vs_stream_given(CU_STREAM_PER_THREAD, false);
 	assert_false(vs_stream_is_single());
-	for (int i = 0; i < VS_STREAM_ENOUGH; i++)
+	for (int i = 0; i < 8 * VS_STREAM_ENOUGH; i++)
 		vs_stream_given(NULL, true);
 	assert_true(vs_stream_is_single());
 	assert_int_equal(pthread_create(&thread, NULL, work_there, NULL), 0);
@@ -568,6 +613,8 @@ int main(void)
 		T(policy_complete_waits, fresh_complete),
 		T(not_with_two_streams, fresh),
 		T(the_null_streams, fresh),
+		T(one_that_does_it_again_is_believed_less, fresh),
+		T(nor_who_changes_it_for_ever, fresh),
 		T(not_by_a_marker_behind_later_work, fresh),
 		T(nor_by_one_that_comes_later, fresh),
 		T(when_there_are_too_many_markers, fresh),
