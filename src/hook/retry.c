@@ -302,6 +302,34 @@ VS_EXPORT CUresult CUDAAPI cuLaunchCooperativeKernel_ptsz(
 			    shared_bytes, stream, params);
 }
 
+/* All of them are one piece of work, in as many streams. */
+VS_EXPORT CUresult CUDAAPI cuLaunchCooperativeKernelMultiDevice(
+	CUDA_LAUNCH_PARAMS *params, unsigned int n, unsigned int flags)
+{
+	for (unsigned int i = 1; params && i < n; i++)
+		vs_stream_given(params[i].hStream, false);
+	RETURN_RETRIED_WORK(cuLaunchCooperativeKernelMultiDevice,
+			    params && n > 0 ? params->hStream : NULL, params, n,
+			    flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuLaunch(CUfunction f)
+{
+	RETURN_RETRIED_WORK(cuLaunch, NULL, f);
+}
+
+VS_EXPORT CUresult CUDAAPI cuLaunchGrid(CUfunction f, int width, int height)
+{
+	RETURN_RETRIED_WORK(cuLaunchGrid, NULL, f, width, height);
+}
+
+VS_EXPORT CUresult CUDAAPI cuLaunchGridAsync(CUfunction f, int width,
+					     int height, CUstream stream)
+{
+	RETURN_RETRIED_WORK(cuLaunchGridAsync, stream, f, width, height,
+			    stream);
+}
+
 VS_EXPORT CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
 {
 	RETURN_RETRIED(cuCtxSetLimit, limit, value);

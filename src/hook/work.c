@@ -40,6 +40,20 @@ VS_EXPORT CUresult CUDAAPI cuStreamAddCallback_ptsz(CUstream stream,
 	RETURN_WORK(cuStreamAddCallback_ptsz, stream, callback, data, flags);
 }
 
+/* Of another process's event, even. */
+VS_EXPORT CUresult CUDAAPI cuStreamWaitEvent(CUstream stream, CUevent event,
+					     unsigned int flags)
+{
+	RETURN_WORK(cuStreamWaitEvent, stream, event, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamWaitEvent_ptsz(CUstream stream,
+						  CUevent event,
+						  unsigned int flags)
+{
+	RETURN_WORK(cuStreamWaitEvent_ptsz, stream, event, flags);
+}
+
 VS_EXPORT CUresult CUDAAPI cuStreamWaitValue32(CUstream stream, CUdeviceptr at,
 					       cuuint32_t value,
 					       unsigned int flags)
@@ -147,4 +161,18 @@ VS_EXPORT CUresult CUDAAPI cuWaitExternalSemaphoresAsync_ptsz(
 {
 	RETURN_WORK(cuWaitExternalSemaphoresAsync_ptsz, semaphores, params, n,
 		    stream);
+}
+
+/* Behind what the graphics have drawn so far. */
+VS_EXPORT CUresult CUDAAPI cuGraphicsMapResources(unsigned int n,
+						  CUgraphicsResource *resources,
+						  CUstream stream)
+{
+	RETURN_WORK(cuGraphicsMapResources, n, resources, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuGraphicsMapResources_ptsz(
+	unsigned int n, CUgraphicsResource *resources, CUstream stream)
+{
+	RETURN_WORK(cuGraphicsMapResources_ptsz, n, resources, stream);
 }

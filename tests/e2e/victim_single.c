@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_single [registered | green]: gives all work in one stream for long,
- * with hardly any memory to spare and behind slow kernels. Then what does not
- * keep the order of that stream comes to the memory at once: the NULL stream,
- * another stream, a graph, another context or, instead, memory that is to be
- * registered. Of all it allocates it fills a part and checks it, on the device.
+ * victim_single [set | stream | graph | context | green | registered | waits]:
+ * gives all work in one stream for long, with hardly any memory to spare and
+ * behind slow kernels. Then what does not keep the order of that stream comes
+ * to the memory at once: a set in the NULL stream, another stream, a graph,
+ * another context, a green one, or memory that is registered. And all that once
+ * more, longer. `waits`: another stream waits for an event now and then. Of all
+ * it allocates it fills a part and checks it, on the device.
  */
 #include "victim_link.h"
 
-enum { BLOCKS = 6, ROUNDS = 800, SLOW_NS = 2000000 };
+enum { BLOCKS = 6, ROUNDS = 800, MORE_WORK = 8000, SLOW_NS = 2000000 };
 
 struct kernels {
 	CUfunction fill, check, sleep;
 };
 
+static struct kernels own; /* the first context's */
+static CUstream one, two;
 static CUdeviceptr wrong; /* a count; each context checks in its own stream */
 static uint64_t seed = 20261125;
 static uint32_t value;
@@ -74,18 +78,24 @@ static void report(const char *what)
 	printf("%s: %llu words differ\n", what, (unsigned long long)n);
 }
 
-static void in_a_graph(const struct kernels *k, CUstream stream)
+static void in_another_stream(void)
+{
+	churn(&own, two, 20);
+	report("another stream");
+}
+
+static void in_a_graph(void)
 {
 	size_t size = 20 * MiB;
 	CUdeviceptr p = victim_alloc(size);
 	CUgraphExec exec;
 	CUgraph graph;
 
-	TRY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-	use_once(k, stream, p, size);
-	TRY(cuStreamEndCapture(stream, &graph));
+	TRY(cuStreamBeginCapture(two, CU_STREAM_CAPTURE_MODE_RELAXED));
+	use_once(&own, two, p, size);
+	TRY(cuStreamEndCapture(two, &graph));
 	TRY(cuGraphInstantiate(&exec, graph, 0));
-	TRY(cuGraphLaunch(exec, stream));
+	TRY(cuGraphLaunch(exec, two));
 	report("a graph");
 	TRY(cuGraphExecDestroy(exec));
 	TRY(cuGraphDestroy(graph));
@@ -102,13 +112,14 @@ static void in_the_null_stream(void)
 	victim_free(p);
 }
 
-static void in_another_context(CUcontext first)
+static void in_another_context(void)
 {
 	struct kernels k;
-	CUcontext other;
+	CUcontext first, other;
 	CUdevice device;
 	CUstream stream;
 
+	TRY(cuCtxGetCurrent(&first));
 	TRY(cuCtxGetDevice(&device));
 	TRY(cuCtxCreate_v2(&other, 0, device));
 	k.fill = victim_kernel("vs_fill");
@@ -122,7 +133,7 @@ static void in_another_context(CUcontext first)
 }
 
 /* Its streams are no stream of a context that there was. */
-static void in_a_green_context(const struct kernels *k)
+static void in_a_green_context(void)
 {
 	CUgreenCtx green;
 	CUdevice device;
@@ -132,13 +143,13 @@ static void in_a_green_context(const struct kernels *k)
 	TRY(cuGreenCtxCreate(&green, victim_units(device), device,
 			     CU_GREEN_CTX_DEFAULT_STREAM));
 	TRY(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
-	churn(k, stream, 20);
+	churn(&own, stream, 20);
 	report("a green context");
 	TRY(cuStreamDestroy(stream));
 	TRY(cuGreenCtxDestroy(green));
 }
 
-static void registered(void)
+static void is_registered(void)
 {
 	size_t size = 20 * MiB;
 	CUdeviceptr p = victim_alloc(size);
@@ -150,33 +161,73 @@ static void registered(void)
 	victim_free(p);
 }
 
+/* It is no kernel, but held up by what holds up all streams. */
+static void waits(void)
+{
+	CUdeviceptr p[BLOCKS] = {0};
+	CUevent event;
+
+	TRY(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	for (int i = 0; i < ROUNDS; i++) {
+		size_t size = some_size();
+
+		if (i % 4 == 0)
+			stay_behind(&own, one);
+		TRY(cuEventRecord(event, one));
+		TRY(cuStreamWaitEvent(two, event, 0));
+		if (p[i % BLOCKS])
+			victim_free(p[i % BLOCKS]);
+		p[i % BLOCKS] = victim_alloc(size);
+		use_once(&own, one, p[i % BLOCKS], size);
+	}
+	report("another waits");
+	TRY(cuEventDestroy(event));
+}
+
+static const struct other {
+	const char *name;
+	void (*come)(void);
+} others[] = {{"set", in_the_null_stream},   {"stream", in_another_stream},
+	      {"graph", in_a_graph},	     {"context", in_another_context},
+	      {"green", in_a_green_context}, {"registered", is_registered}};
+
+/* Enough to be taken for a program of one stream again. */
+static void much_work(void)
+{
+	for (int i = 0; i < MORE_WORK; i++)
+		TRY(cuMemsetD32Async(wrong, 0, 1, one));
+}
+
+static void twice(const struct other *o)
+{
+	for (int i = 0; i < 2; i++) {
+		churn(&own, one, ROUNDS);
+		o->come();
+		much_work();
+	}
+	churn(&own, one, ROUNDS);
+	report("one stream");
+}
+
 int main(int argc, char **argv)
 {
-	CUcontext ctx = victim_start(0);
-	struct kernels k = {victim_kernel("vs_fill"), victim_kernel("vs_check"),
-			    victim_kernel("vs_sleep")};
-	CUstream one, two;
+	const char *name = argc > 1 ? argv[1] : "waits";
+	int n = (int)(sizeof(others) / sizeof(others[0])), i;
 
+	victim_start(0);
+	own.fill = victim_kernel("vs_fill");
+	own.check = victim_kernel("vs_check");
+	own.sleep = victim_kernel("vs_sleep");
 	TRY(cuStreamCreate(&one, CU_STREAM_NON_BLOCKING));
 	TRY(cuStreamCreate(&two, CU_STREAM_NON_BLOCKING));
 	wrong = victim_alloc(sizeof(uint64_t));
 	TRY(cuMemsetD8(wrong, 0, sizeof(uint64_t)));
 	TRY(cuCtxSynchronize());
-	churn(&k, one, ROUNDS);
-	in_the_null_stream();
-	churn(&k, one, ROUNDS);
-	churn(&k, two, 20);
-	report("another stream");
-	churn(&k, one, ROUNDS);
-	in_a_graph(&k, one);
-	churn(&k, one, ROUNDS);
-	if (argc > 1 && !strcmp(argv[1], "registered"))
-		registered();
-	else if (argc > 1)
-		in_a_green_context(&k);
+	for (i = 0; i < n && strcmp(name, others[i].name); i++)
+		;
+	if (i < n)
+		twice(&others[i]);
 	else
-		in_another_context(ctx);
-	churn(&k, one, ROUNDS);
-	report("one stream");
+		waits();
 	return 0;
 }
