@@ -70,6 +70,7 @@ static void created(CUcontext ctx, CUdevice device)
 {
 	vs_primary_replaced(ctx);
 	vs_context_born(ctx, device);
+	vs_pool_ctx_come();
 }
 
 VS_EXPORT CUresult CUDAAPI cuCtxCreate(CUcontext *out, unsigned int flags,

@@ -31,7 +31,7 @@ bool vs_context_relieved(CUdevice device) __attribute__((cold));
 			(result) = (call);                                     \
 	} while (0)
 
-/* The driver has made the context, or retained it. */
+/* The driver has made the context, or retained it. vs_pool_ctx_come() next. */
 void vs_context_born(CUcontext ctx, CUdevice device);
 /*
  * For the hook of a function that ends contexts: vs_enter(), and false in a

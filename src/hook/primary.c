@@ -80,6 +80,8 @@ void vs_turn_end(struct vs_turn *turn)
 {
 	if (turn->lock)
 		pthread_mutex_unlock(turn->lock);
+	if (turn->is_born)
+		vs_pool_ctx_come();
 }
 
 void vs_turn_retain(struct vs_turn *turn, bool is_open, CUdevice device)
@@ -103,6 +105,7 @@ void vs_turn_retained(struct vs_turn *turn, CUcontext ctx)
 		p->n_retains++;
 	}
 	pthread_mutex_unlock(&lock);
+	turn->is_born = ctx != NULL;
 	if (ctx)
 		vs_context_born(ctx, turn->device);
 }

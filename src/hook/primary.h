@@ -29,6 +29,7 @@ struct vs_turn {
 	pthread_mutex_t *lock; /* NULL: nothing is counted */
 	CUdevice device;
 	bool was_active;       /* before a retain */
+	bool is_born;	       /* retained, perhaps made */
 	bool is_told;	       /* the pool, of the last release */
 	struct vs_ctx *ending; /* its answer */
 };
@@ -43,7 +44,7 @@ void vs_turn_release(struct vs_turn *turn, bool is_open, CUdevice device);
 void vs_turn_retained(struct vs_turn *turn, CUcontext ctx);
 /* The driver has answered the release. */
 void vs_turn_released(struct vs_turn *turn, CUresult result);
-/* Ends either. */
+/* Ends either; for the work of other contexts, if one came, no turn waits. */
 void vs_turn_end(struct vs_turn *turn);
 
 /* The primary context that was seen of a device; NULL: none. */

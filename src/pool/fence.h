@@ -235,8 +235,9 @@ bool vs_fence_order(struct vs_fence *f);
 /*
  * Some of the memory is about to be known to a context, a device or a process
  * that no wait holds back. Policy stream: waits until all that was handed out
- * is complete, as long as that takes, no lock held, and orders nothing from now
- * on.
+ * is complete, no lock held, and orders nothing from now on. For 10 s at most
+ * without seeing any marker complete: the work may wait for this very thread,
+ * which the driver's functions would not hold up.
  */
 void vs_fence_lend(struct vs_fence *f);
 /* The newest marker covers work that no later one may cover. */

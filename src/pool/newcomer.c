@@ -74,6 +74,10 @@ void vs_pool_ctx_born(CUcontext handle, CUdevice device)
 		if (atomic_load(&pool->reach) >> device & 1)
 			welcome(pool, &ctx, 1);
 	}
+}
+
+void vs_pool_ctx_come(void)
+{
 	if (vs_pool_ctx_count() > 1)
 		vs_pool_lend_all();
 }

@@ -117,6 +117,9 @@ bool vs_fence_order(struct vs_fence *f)
 	return atomic_load(&f->done) > before;
 }
 
+/* ns for which no marker is seen complete: a piece of work seldom takes that */
+#define LEND_PATIENCE ((uint64_t)10000000000)
+
 void vs_fence_lend(struct vs_fence *f)
 {
 	uint64_t done;
@@ -128,7 +131,7 @@ void vs_fence_lend(struct vs_fence *f)
 	pthread_mutex_lock(&f->lock);
 	done = atomic_load(&f->done);
 	pthread_mutex_unlock(&f->lock);
-	vs_fence_wait_tag(f, done, UINT64_MAX);
+	vs_fence_wait_tag(f, done, LEND_PATIENCE);
 }
 
 /*

@@ -89,8 +89,8 @@ bool vs_pool_is_inside(CUdeviceptr p);
 
 /*
  * Somebody whom no wait of a context holds back will know of memory of the pool
- * of `p`: what was handed out before it was complete is waited for, as long as
- * that takes (policy stream, see vs_fence_lend). No lock held.
+ * of `p`: what was handed out before it was complete is waited for
+ * (policy stream; how long: vs_fence_lend). No lock held.
  */
 void vs_pool_lend(CUdeviceptr p);
 /*
@@ -194,6 +194,8 @@ void vs_pool_synchronized(void);
 
 /* A context was seen (created or retained). */
 void vs_pool_ctx_born(CUcontext ctx, CUdevice device);
+/* Then, before the program has it, no lock held: it may be the second one. */
+void vs_pool_ctx_come(void);
 /*
  * Makes the pool of a device of which a context was born, and what its first
  * allocations need, once: they then cost no more than the driver's. False where

@@ -295,6 +295,13 @@ static void test_by_none_that_stands_for_another(void **state)
 	assert_true(waits_for_it());
 }
 
+/* As the hook of its making does. */
+static void a_context_comes(void)
+{
+	vs_pool_ctx_born(NEWCOMER, 0);
+	vs_pool_ctx_come();
+}
+
 static bool is_all_complete(void)
 {
 	struct vs_fence *f = &vs_pool_of(0)->fence;
@@ -336,7 +343,7 @@ static void test_a_context_is_born(void **state)
 	settle_in(ONE);
 	hand_out_early(3000 * MS);
 	before = fake.now;
-	vs_pool_ctx_born(NEWCOMER, 0);
+	a_context_comes();
 	assert_in_range(fake.now, before + 2900 * MS, before + 3100 * MS);
 	end_ctx(NEWCOMER, 0);
 	fake.lag_ns = 0;
@@ -352,7 +359,7 @@ static void test_one_is_born_beside_a_capture(void **state)
 	vs_capture_before_begin(TWO);
 	vs_capture_after_begin(TWO, false, CU_STREAM_CAPTURE_MODE_RELAXED,
 			       true);
-	vs_pool_ctx_born(NEWCOMER, 0);
+	a_context_comes();
 	assert_true(is_all_complete());
 	vs_capture_ended(TWO, false);
 	end_ctx(NEWCOMER, 0);
@@ -504,6 +511,28 @@ static void test_all_is_lent(void **state)
 	check_that_it_is_over();
 }
 
+/*
+ * The work may wait for the thread that lends, which the driver would not hold
+ * up: it is not for ever, and not each time.
+ */
+static void test_what_is_lent_is_not_waited_for_for_ever(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(NEVER);
+	before = fake.now;
+	vs_pool_pin(large);
+	assert_in_range(fake.now, before + 9000 * MS, before + 11000 * MS);
+	before = fake.now;
+	a_context_comes();
+	vs_pool_pin(large);
+	assert_in_range(fake.now, before, before + 100 * MS);
+	end_ctx(NEWCOMER, 0);
+	assert_int_equal(fake.orders, 1);
+}
+
 static CUresult CUDAAPI no_waits(CUcontext ctx, CUevent event)
 {
 	(void)ctx, (void)event;
@@ -629,6 +658,7 @@ int main(void)
 		T(not_by_a_marker_for_others, fresh),
 		T(memory_is_lent, fresh),
 		T(all_is_lent, fresh),
+		T(what_is_lent_is_not_waited_for_for_ever, fresh),
 		T(the_driver_refuses, fresh),
 		T(not_with_a_peer, fresh), /* it stays one */
 		cmocka_unit_test(test_where_no_other_driver_is),
