@@ -73,6 +73,12 @@ static inline void vs_stream_given(CUstream stream, bool is_per_thread)
 				      memory_order_relaxed);
 }
 
+/* The program made one: it may be the next that is given work. */
+static inline void vs_stream_made(void)
+{
+	atomic_store_explicit(&vs_stream.n, 0, memory_order_relaxed);
+}
+
 /* It has long been one stream. */
 static inline bool vs_stream_is_single(void)
 {

@@ -337,6 +337,7 @@ VS_EXPORT CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
 
 VS_EXPORT CUresult CUDAAPI cuStreamCreate(CUstream *out, unsigned int flags)
 {
+	vs_stream_made();
 	RETURN_RETRIED(cuStreamCreate, out, flags);
 }
 
@@ -344,6 +345,7 @@ VS_EXPORT CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *out,
 						      unsigned int flags,
 						      int priority)
 {
+	vs_stream_made();
 	RETURN_RETRIED(cuStreamCreateWithPriority, out, flags, priority);
 }
 
@@ -352,6 +354,7 @@ VS_EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *out,
 						  unsigned int flags,
 						  int priority)
 {
+	vs_stream_made();
 	RETURN_RETRIED(cuGreenCtxStreamCreate, out, green, flags, priority);
 }
 

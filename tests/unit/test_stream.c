@@ -180,6 +180,19 @@ static void test_nor_who_changes_it_for_ever(void **state)
 	assert_int_equal(atomic_load(&vs_stream.changes), changes);
 }
 
+/* Which thread gives it work, and what waits for that, is not known yet. */
+static void test_not_soon_after_a_stream_is_made(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	vs_stream_made();
+	free_before_work();
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+	/* it is no second one yet */
+	assert_int_equal(enough_in(ONE), 1000 - 1);
+}
+
 static void *work_there(void *unused)
 {
 	vs_stream_given(NULL, true);
@@ -644,6 +657,7 @@ int main(void)
 		T(the_null_streams, fresh),
 		T(one_that_does_it_again_is_believed_less, fresh),
 		T(nor_who_changes_it_for_ever, fresh),
+		T(not_soon_after_a_stream_is_made, fresh),
 		T(not_by_a_marker_behind_later_work, fresh),
 		T(nor_by_one_that_comes_later, fresh),
 		T(when_there_are_too_many_markers, fresh),
