@@ -44,7 +44,7 @@ void vs_turn_release(struct vs_turn *turn, bool is_open, CUdevice device);
 void vs_turn_retained(struct vs_turn *turn, CUcontext ctx);
 /* The driver has answered the release. */
 void vs_turn_released(struct vs_turn *turn, CUresult result);
-/* Ends either; for the work of other contexts, if one came, no turn waits. */
+/* Ends either. Then, no turn held, tells the pool that a context came. */
 void vs_turn_end(struct vs_turn *turn);
 
 /* The primary context that was seen of a device; NULL: none. */

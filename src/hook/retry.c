@@ -24,6 +24,13 @@
 		VS_ENTER_WORK(call, stream);                                   \
 		RETURN_ANSWER(call, __VA_ARGS__);                              \
 	} while (0)
+/* The same, of what makes a stream. */
+#define RETURN_RETRIED_STREAM(call, ...)                                       \
+	do {                                                                   \
+		if (vs_enter(VS_API_##call))                                   \
+			vs_stream_made();                                      \
+		RETURN_ANSWER(call, __VA_ARGS__);                              \
+	} while (0)
 
 VS_EXPORT CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *out, size_t size,
 					   CUstream stream)
@@ -306,11 +313,12 @@ VS_EXPORT CUresult CUDAAPI cuLaunchCooperativeKernel_ptsz(
 VS_EXPORT CUresult CUDAAPI cuLaunchCooperativeKernelMultiDevice(
 	CUDA_LAUNCH_PARAMS *params, unsigned int n, unsigned int flags)
 {
-	for (unsigned int i = 1; params && i < n; i++)
+	bool is_open = VS_ENTER_WORK(cuLaunchCooperativeKernelMultiDevice,
+				     params && n > 0 ? params->hStream : NULL);
+
+	for (unsigned int i = 1; is_open && params && i < n; i++)
 		vs_stream_given(params[i].hStream, false);
-	RETURN_RETRIED_WORK(cuLaunchCooperativeKernelMultiDevice,
-			    params && n > 0 ? params->hStream : NULL, params, n,
-			    flags);
+	RETURN_ANSWER(cuLaunchCooperativeKernelMultiDevice, params, n, flags);
 }
 
 VS_EXPORT CUresult CUDAAPI cuLaunch(CUfunction f)
@@ -337,16 +345,14 @@ VS_EXPORT CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
 
 VS_EXPORT CUresult CUDAAPI cuStreamCreate(CUstream *out, unsigned int flags)
 {
-	vs_stream_made();
-	RETURN_RETRIED(cuStreamCreate, out, flags);
+	RETURN_RETRIED_STREAM(cuStreamCreate, out, flags);
 }
 
 VS_EXPORT CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *out,
 						      unsigned int flags,
 						      int priority)
 {
-	vs_stream_made();
-	RETURN_RETRIED(cuStreamCreateWithPriority, out, flags, priority);
+	RETURN_RETRIED_STREAM(cuStreamCreateWithPriority, out, flags, priority);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *out,
@@ -354,8 +360,8 @@ VS_EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *out,
 						  unsigned int flags,
 						  int priority)
 {
-	vs_stream_made();
-	RETURN_RETRIED(cuGreenCtxStreamCreate, out, green, flags, priority);
+	RETURN_RETRIED_STREAM(cuGreenCtxStreamCreate, out, green, flags,
+			      priority);
 }
 
 VS_EXPORT CUresult CUDAAPI

@@ -89,8 +89,8 @@ bool vs_pool_is_inside(CUdeviceptr p);
 
 /*
  * Somebody whom no wait of a context holds back will know of memory of the pool
- * of `p`: what was handed out before it was complete is waited for
- * (policy stream; how long: vs_fence_lend). No lock held.
+ * of `p`: what was handed out before it was complete is waited for (policy
+ * stream; how long: vs_fence_lend). No lock held.
  */
 void vs_pool_lend(CUdeviceptr p);
 /*
