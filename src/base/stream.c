@@ -1,29 +1,32 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/stream.h"
 
-struct vs_stream vs_stream = {.enough = VS_STREAM_ENOUGH};
+struct vs_stream vs_stream = {.first = VS_STREAM_NONE};
 
-/* See Note [Believed less]. */
-static unsigned more_than(unsigned enough)
+void vs_stream_give_up(void)
 {
-	unsigned most = VS_STREAM_ENOUGH;
-
-	for (int i = 0; i < VS_STREAM_RETRIES; i++)
-		most *= 8;
-	return enough < most ? enough * 8 : VS_STREAM_NEVER;
+	atomic_store(&vs_stream.n, VS_STREAM_SEVERAL);
 }
 
-void vs_stream_changed(uintptr_t key)
+void vs_stream_came(uintptr_t key)
 {
-	unsigned enough = atomic_load(&vs_stream.enough);
+	uintptr_t first = VS_STREAM_NONE;
 
-	/* of two threads that see it one has the say */
-	if (enough != VS_STREAM_NEVER && atomic_load(&vs_stream.n) >= enough)
-		atomic_compare_exchange_strong(&vs_stream.enough, &enough,
-					       more_than(enough));
-	atomic_store(&vs_stream.n, 1);
-	atomic_store(&vs_stream.last, key);
 	/* before the work, as who looks at it later must see it */
-	if (atomic_fetch_add(&vs_stream.changes, 1) >= VS_STREAM_MOST_CHANGES)
-		atomic_store(&vs_stream.enough, VS_STREAM_NEVER);
+	if (!atomic_compare_exchange_strong(&vs_stream.first, &first, key) &&
+	    first != key)
+		vs_stream_give_up();
+}
+
+void vs_stream_made(CUstream made)
+{
+	unsigned n = atomic_load(&vs_stream.n);
+
+	/* the first was destroyed, and its work may not be done */
+	if (atomic_load(&vs_stream.first) == (uintptr_t)made)
+		vs_stream_give_up();
+	else
+		while (n != VS_STREAM_SEVERAL &&
+		       !atomic_compare_exchange_weak(&vs_stream.n, &n, 0))
+			;
 }

@@ -2,17 +2,15 @@
  *
  * stream: whether the program gives its GPUs all their work in one stream.
  *
- * One for the process. What is counted are the pieces of work since another
- * stream was given one; how often that was is told to whoever must know that no
- * other stream has any left. For policies stream and auto (knob REUSE) alone:
- * no other pays for it. Read and written by any thread; but at a change of
- * the stream, and for some time after one, nobody writes.
+ * One for the process, for policy stream (knob REUSE). Read and written by any
+ * thread; but after the first thousand pieces of work nobody writes.
  *
- * Note [Believed less]: a program that has been taken for one of one stream,
- * and then uses another, may do so again: it has to give eight times as much
- * work in one before it is taken for that again, and after the fourth time
- * never is. Nor is one that has changed its stream so often as hardly one of
- * one stream does: its threads need not write one line at each launch.
+ * Note [Never two]: what waits on the device holds up all streams, and is not
+ * given up. So a program must not be taken for one of one stream that has a
+ * second to which another thread gives what a kernel of the first waits for. A
+ * stream that is used at all is likely to be used again, however much later:
+ * who gave work to two is not taken for such a program any more. One that was
+ * made is likely to be used soon: the count starts again.
  */
 #ifndef VS_BASE_STREAM_H
 #define VS_BASE_STREAM_H
@@ -23,67 +21,53 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "base/knob.h"
 #include "base/thread.h"
 
 /* A step of training has some hundred; who has more streams uses them in it. */
 #define VS_STREAM_ENOUGH 1000
-#define VS_STREAM_RETRIES 3
-#define VS_STREAM_MOST_CHANGES 10000
-#define VS_STREAM_NEVER UINT_MAX /* n does not get there */
+#define VS_STREAM_SEVERAL UINT_MAX
+#define VS_STREAM_NONE UINTPTR_MAX
 
 struct vs_stream {
-	_Atomic uintptr_t last; /* the handle, or a thread with its own */
-	_Atomic unsigned n;	/* `enough` at most */
-	_Atomic unsigned enough;
-	_Atomic unsigned changes;
+	_Atomic uintptr_t first; /* the handle, or a thread with its own */
+	_Atomic unsigned n;	 /* pieces of work, ENOUGH at most; or SEVERAL */
 };
 
 extern struct vs_stream vs_stream;
 
-/* Work comes next in another stream than before. */
-void vs_stream_changed(uintptr_t key) __attribute__((cold));
+/* From now on, whatever comes: there are two, or nobody wants to know. */
+void vs_stream_give_up(void);
+/* The first work, or one in another stream than the first. */
+void vs_stream_came(uintptr_t key) __attribute__((cold));
+/* The program made one. */
+void vs_stream_made(CUstream made);
+
+/* It has long been one stream. */
+static inline bool vs_stream_is_single(void)
+{
+	return atomic_load_explicit(&vs_stream.n, memory_order_relaxed) ==
+	       VS_STREAM_ENOUGH;
+}
 
 /* Work comes next in `stream`; `is_per_thread`: NULL is the thread's own. */
 static inline void vs_stream_given(CUstream stream, bool is_per_thread)
 {
+	unsigned n = atomic_load_explicit(&vs_stream.n, memory_order_relaxed);
 	uintptr_t key = (uintptr_t)stream;
-	unsigned n, enough;
 
-	if (__builtin_expect(vs_knobs.reuse != VS_REUSE_AUTO &&
-				     vs_knobs.reuse != VS_REUSE_STREAM,
-			     1))
-		return;
-	enough = atomic_load_explicit(&vs_stream.enough, memory_order_relaxed);
-	if (enough == VS_STREAM_NEVER)
+	if (n == VS_STREAM_SEVERAL)
 		return;
 	if (stream == CU_STREAM_PER_THREAD || (!stream && is_per_thread))
 		key = (uintptr_t)vs_thread_self();
 	else if (stream == CU_STREAM_LEGACY)
 		key = 0;
-	if (__builtin_expect(atomic_load_explicit(&vs_stream.last,
+	if (__builtin_expect(atomic_load_explicit(&vs_stream.first,
 						  memory_order_relaxed) != key,
-			     0)) {
-		vs_stream_changed(key);
-		return;
-	}
-	n = atomic_load_explicit(&vs_stream.n, memory_order_relaxed);
-	if (__builtin_expect(n < enough, 0))
-		atomic_store_explicit(&vs_stream.n, n + 1,
-				      memory_order_relaxed);
-}
-
-/* The program made one: it may be the next that is given work. */
-static inline void vs_stream_made(void)
-{
-	atomic_store_explicit(&vs_stream.n, 0, memory_order_relaxed);
-}
-
-/* It has long been one stream. */
-static inline bool vs_stream_is_single(void)
-{
-	return atomic_load_explicit(&vs_stream.n, memory_order_relaxed) >=
-	       atomic_load_explicit(&vs_stream.enough, memory_order_relaxed);
+			     0))
+		vs_stream_came(key);
+	else if (__builtin_expect(n < VS_STREAM_ENOUGH, 0))
+		/* of two at once one may count, and none but SEVERAL is lost */
+		atomic_compare_exchange_strong(&vs_stream.n, &n, n + 1);
 }
 
 #endif

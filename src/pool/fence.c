@@ -35,6 +35,8 @@ void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 	f->has_context_events = has_context_events;
 	f->is_ordered = reuse == VS_REUSE_ORDERED && has_context_events;
 	f->may_order = reuse == VS_REUSE_STREAM && has_context_events;
+	if (!f->may_order)
+		vs_stream_give_up();
 	f->began_ns = vs_vmm_clock();
 	f->began_ticks = vs_vmm_ticks();
 }
@@ -101,7 +103,6 @@ static bool record_marker(struct vs_fence *f)
 {
 	struct vs_event *events = NULL;
 	uint64_t epoch = atomic_load_explicit(&f->epoch, memory_order_relaxed);
-	unsigned turn = atomic_load(&vs_stream.changes);
 	uint64_t covered;
 
 	atomic_store_explicit(&f->epoch, epoch + 1, memory_order_relaxed);
@@ -112,10 +113,6 @@ static bool record_marker(struct vs_fence *f)
 		return false;
 	}
 	vs_stat_add(f->stats, markers, 1);
-	if (turn != f->stream_turn) {
-		f->stream_turn = turn;
-		f->stream_from = epoch;
-	}
 	covered = atomic_load_explicit(&f->covered, memory_order_relaxed);
 	f->ring[f->tail % VS_MARKERS] = (struct vs_marker){
 		.epoch = epoch,

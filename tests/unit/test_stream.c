@@ -48,11 +48,9 @@ static int fresh_with(enum vs_reuse reuse)
 {
 	fresh_driver((uint64_t)16 << 30);
 	vs_knobs.reuse = reuse;
-	atomic_store(&vs_stream.last, 0);
+	atomic_store(&vs_stream.first, VS_STREAM_NONE);
 	atomic_store(&vs_stream.n, 0);
-	atomic_store(&vs_stream.enough, VS_STREAM_ENOUGH);
-	atomic_store(&vs_stream.changes, 0);
-	work_in(TWO);
+	work_in(ONE);
 	large = take(200 * MiB);
 	/* a program that is new has memory to spare (pool/turnover) */
 	fake.now += 1000 * MS;
@@ -128,56 +126,49 @@ static void test_policy_complete_waits(void **state)
 	assert_int_equal(fake.orders, 0);
 }
 
-static void test_not_with_two_streams(void **state)
+/* Note [Never two] in base/stream.h: not even 10,000 pieces of work later. */
+static void test_never_with_two_streams(void **state)
+{
+	(void)state;
+	work_in(TWO);
+	for (int i = 0; i < 10; i++)
+		settle_in(ONE);
+	free_before_work();
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+static void test_nor_when_a_second_comes_late(void **state)
 {
 	(void)state;
 	settle_in(ONE);
-	for (int i = 0; i < 10 * VS_STREAM_ENOUGH; i++)
-		work_in(i % 500 ? ONE : TWO);
+	work_in(TWO);
 	free_before_work();
+	much_work_in(ONE);
 	assert_true(waits_for_it());
 	assert_int_equal(fake.orders, 0);
 }
 
-/* How much work in one stream, from now on, makes the program one of one. */
-static unsigned enough_in(CUstream stream)
+static CUresult(CUDAAPI *wait_in)(CUcontext, CUevent);
+
+static CUresult CUDAAPI a_second_comes_first(CUcontext ctx, CUevent event)
 {
-	unsigned n = 0;
-
-	do {
-		vs_stream_given(stream, false);
-		n++;
-	} while (!vs_stream_is_single() && n < 1 << 21);
-	return n;
-}
-
-/* Note [Believed less] in base/stream.h. */
-static void test_one_that_does_it_again_is_believed_less(void **state)
-{
-	(void)state;
-	assert_int_equal(enough_in(ONE), 1000);
-	assert_int_equal(enough_in(TWO), 8000);
-	for (int i = 0; i < 8000; i++) /* but once: it is not believed yet */
-		work_in(i % 2 ? ONE : TWO);
-	assert_int_equal(enough_in(TWO), 64000);
-	assert_int_equal(enough_in(ONE), 512000);
-	assert_int_equal(enough_in(TWO), 1 << 21);
-	free_before_work();
-	assert_true(waits_for_it());
-	assert_int_equal(fake.orders, 0);
-}
-
-static void test_nor_who_changes_it_for_ever(void **state)
-{
-	unsigned changes;
-
-	(void)state;
-	for (int i = 0; i <= VS_STREAM_MOST_CHANGES; i++)
-		vs_stream_given(i % 2 ? ONE : TWO, false);
-	changes = atomic_load(&vs_stream.changes);
-	assert_int_equal(enough_in(ONE), 1 << 21);
 	vs_stream_given(TWO, false);
-	assert_int_equal(atomic_load(&vs_stream.changes), changes);
+	return wait_in(ctx, event);
+}
+
+/* Another thread's, whose work need not wait: what is handed out must. */
+static void test_nor_when_it_comes_at_that_very_moment(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	wait_in = vs_real.cuCtxWaitEvent;
+	vs_real.cuCtxWaitEvent = a_second_comes_first;
+	free_before_work();
+	assert_true(waits_for_it());
+	vs_real.cuCtxWaitEvent = wait_in;
+	assert_int_equal(fake.orders, 1);
+	assert_int_equal(vs_stat_get(stats(), orders), 0);
 }
 
 /* Which thread gives it work, and what waits for that, is not known yet. */
@@ -185,12 +176,23 @@ static void test_not_soon_after_a_stream_is_made(void **state)
 {
 	(void)state;
 	settle_in(ONE);
-	vs_stream_made();
+	vs_stream_made(TWO);
 	free_before_work();
 	assert_true(waits_for_it());
 	assert_int_equal(fake.orders, 0);
 	/* it is no second one yet */
-	assert_int_equal(enough_in(ONE), 1000 - 1);
+	much_work_in(ONE);
+	assert_true(vs_stream_is_single());
+}
+
+/* Work of the one that had this handle before need not be done. */
+static void test_never_after_the_first_is_made_again(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	vs_stream_made(ONE);
+	much_work_in(ONE);
+	assert_false(vs_stream_is_single());
 }
 
 static void *work_there(void *unused)
@@ -200,18 +202,25 @@ static void *work_there(void *unused)
 }
 
 /* NULL may be a stream of each thread's own, or one for all. */
-static void test_the_null_streams(void **state)
+static void test_the_null_stream_of_all(void **state)
 {
-	pthread_t thread;
-
 	(void)state;
+	atomic_store(&vs_stream.first, VS_STREAM_NONE);
 	much_work_in(NULL);
 	vs_stream_given(CU_STREAM_LEGACY, true);
 	assert_true(vs_stream_is_single());
 	vs_stream_given(CU_STREAM_PER_THREAD, false);
 	assert_false(vs_stream_is_single());
-	for (int i = 0; i < 8 * VS_STREAM_ENOUGH; i++)
-		vs_stream_given(NULL, true);
+}
+
+static void test_the_null_streams_of_threads(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	atomic_store(&vs_stream.first, VS_STREAM_NONE);
+	for (int i = 0; i <= VS_STREAM_ENOUGH; i++)
+		vs_stream_given(i % 2 ? NULL : CU_STREAM_PER_THREAD, true);
 	assert_true(vs_stream_is_single());
 	assert_int_equal(pthread_create(&thread, NULL, work_there, NULL), 0);
 	assert_int_equal(pthread_join(thread, NULL), 0);
@@ -406,30 +415,6 @@ static void test_what_a_context_leaves_was_not_freed(void **state)
 	end_ctx(NEWCOMER, 0);
 	much_work_in(ONE);
 	take(200 * MiB);
-	assert_int_equal(fake.orders, 0);
-}
-
-/* Work given before, in another stream: a wait holds later work alone. */
-static void test_not_while_another_stream_has_work_left(void **state)
-{
-	(void)state;
-	settle_in(TWO);
-	fake.lag_ns = NEVER; /* a kernel that uses the block */
-	give(large);
-	much_work_in(ONE);
-	assert_true(waits_for_it());
-	assert_int_equal(fake.orders, 0);
-}
-
-static void test_nor_without_a_marker_since(void **state)
-{
-	(void)state;
-	settle_in(TWO);
-	fake.lag_ns = NEVER;
-	give(large);
-	vs_pool_synchronizing(); /* a marker, due or not */
-	much_work_in(ONE);
-	assert_true(waits_for_it());
 	assert_int_equal(fake.orders, 0);
 }
 
@@ -653,11 +638,13 @@ int main(void)
 		T(later_work_waits_not_the_host, fresh),
 		T(no_order_without_need, fresh),
 		T(policy_complete_waits, fresh_complete),
-		T(not_with_two_streams, fresh),
-		T(the_null_streams, fresh),
-		T(one_that_does_it_again_is_believed_less, fresh),
-		T(nor_who_changes_it_for_ever, fresh),
+		T(never_with_two_streams, fresh),
+		T(nor_when_a_second_comes_late, fresh),
+		T(nor_when_it_comes_at_that_very_moment, fresh),
 		T(not_soon_after_a_stream_is_made, fresh),
+		T(never_after_the_first_is_made_again, fresh),
+		T(the_null_stream_of_all, fresh),
+		T(the_null_streams_of_threads, fresh),
 		T(not_by_a_marker_behind_later_work, fresh),
 		T(nor_by_one_that_comes_later, fresh),
 		T(when_there_are_too_many_markers, fresh),
@@ -666,8 +653,6 @@ int main(void)
 		T(one_is_born_beside_a_capture, fresh),
 		T(one_was_born_unseen, fresh),
 		T(what_a_context_leaves_was_not_freed, fresh),
-		T(not_while_another_stream_has_work_left, fresh),
-		T(nor_without_a_marker_since, fresh),
 		T(not_by_a_marker_of_the_service, fresh),
 		T(not_by_a_marker_for_others, fresh),
 		T(memory_is_lent, fresh),
