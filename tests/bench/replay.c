@@ -12,8 +12,9 @@
  * gives the GPU some work, with its size; all of it takes so many times as long
  * as the host needs for its part. lost_percent: of the time that this takes
  * with memory without end; the rest is a host that waits for memory, and a GPU
- * that waits for such a host. Trace lines: `a ID SIZE T_US THREAD`, `f ID T_US
- * THREAD`.
+ * that waits for such a host. All work comes in one stream, but policy auto is
+ * complete here, whatever the machine. Trace lines: `a ID SIZE T_US THREAD`, `f
+ * ID T_US THREAD`.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -96,6 +96,7 @@ static const struct row {
 	{"VMMSHIM_MEMORY_LIMIT", "10G", G(10)},
 	{"VMMSHIM_MEMORY_LIMIT", "all", BAD},
 	{"VMMSHIM_REUSE", "complete", VS_REUSE_COMPLETE},
+	{"VMMSHIM_REUSE", "auto", VS_REUSE_AUTO},
 	{"VMMSHIM_REUSE", "Ordered", VS_REUSE_ORDERED},
 	{"VMMSHIM_REUSE", "1", BAD},
 	{"VMMSHIM_PENDING_LIMIT", "1G", G(1)},
@@ -351,7 +352,7 @@ static void exact_words(void **unused)
 		"vmmshim warn: VMMSHIM_CHUNK_SIZE: \"2T\" is not allowed "
 		"(0..1T or %); using \"0\"\n"
 		"vmmshim warn: VMMSHIM_REUSE: \"never\" is not allowed "
-		"(complete|auto|stream|ordered); using \"complete\"\n");
+		"(complete|auto|stream|ordered); using \"auto\"\n");
 }
 
 static void all_defaults(void *unused)
