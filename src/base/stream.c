@@ -1,32 +1,42 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/stream.h"
 
-struct vs_stream vs_stream = {.first = VS_STREAM_NONE};
+struct vs_stream vs_stream = {.last = VS_THREAD_NOWHERE};
 
 void vs_stream_give_up(void)
 {
 	atomic_store(&vs_stream.n, VS_STREAM_SEVERAL);
 }
 
-void vs_stream_came(uintptr_t key)
-{
-	uintptr_t first = VS_STREAM_NONE;
-
-	/* before the work, as who looks at it later must see it */
-	if (!atomic_compare_exchange_strong(&vs_stream.first, &first, key) &&
-	    first != key)
-		vs_stream_give_up();
-}
-
-void vs_stream_made(CUstream made)
+/* Of what is counted nothing is left, unless it is no use any more. */
+static void begin_again(void)
 {
 	unsigned n = atomic_load(&vs_stream.n);
 
-	/* the first was destroyed, and its work may not be done */
-	if (atomic_load(&vs_stream.first) == (uintptr_t)made)
+	while (n != VS_STREAM_SEVERAL &&
+	       !atomic_compare_exchange_weak(&vs_stream.n, &n, 0))
+		;
+	atomic_fetch_add(&vs_stream.changes, 1);
+}
+
+void vs_stream_changed(const struct vs_thread *t, uintptr_t key)
+{
+	uintptr_t last = atomic_load(&vs_stream.last);
+	/* or both nowhere, at the first of all work; see Note [Two feeders] */
+	bool is_forgiven =
+		t && t->worked_in == last &&
+		!atomic_load(&vs_stream.is_relied_on) &&
+		atomic_load(&vs_stream.changes) < VS_STREAM_MOST_CHANGES;
+
+	/* all before the work, as who looks at it later must see it */
+	if (is_forgiven &&
+	    atomic_compare_exchange_strong(&vs_stream.last, &last, key))
+		begin_again();
+	else if (last != key)
 		vs_stream_give_up();
-	else
-		while (n != VS_STREAM_SEVERAL &&
-		       !atomic_compare_exchange_weak(&vs_stream.n, &n, 0))
-			;
+}
+
+void vs_stream_made(void)
+{
+	begin_again();
 }

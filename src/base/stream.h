@@ -2,15 +2,22 @@
  *
  * stream: whether the program gives its GPUs all their work in one stream.
  *
- * One for the process, for policy stream (knob REUSE). Read and written by any
- * thread; but after the first thousand pieces of work nobody writes.
+ * One for the process, for policy stream (knob REUSE). What is counted are the
+ * pieces of work since the stream changed; how often that was is told to
+ * whoever must know that no other stream has any left. Read and written by any
+ * thread; but a thousand pieces of work after a change nobody writes, but for a
+ * thread in its own struct.
  *
- * Note [Never two]: what waits on the device holds up all streams, and is not
+ * Note [Two feeders]: what waits on the device holds up all streams, and is not
  * given up. So a program must not be taken for one of one stream that has a
- * second to which another thread gives what a kernel of the first waits for. A
- * stream that is used at all is likely to be used again, however much later:
- * who gave work to two is not taken for such a program any more. One that was
- * made is likely to be used soon: the count starts again.
+ * second to which another thread gives what a kernel of the first waits for,
+ * be it but once in a thousand pieces of work. A library may give work to a
+ * stream of its own when it begins, but does that in the thread that calls it,
+ * for the stream that the thread works in. So the program is not taken for such
+ * a one ever again if a thread came with another stream that had not itself
+ * given the last one work; nor if any came with another stream after memory had
+ * been handed out by this. A stream that was made is likely to be used soon:
+ * the count starts again.
  */
 #ifndef VS_BASE_STREAM_H
 #define VS_BASE_STREAM_H
@@ -26,21 +33,33 @@
 /* A step of training has some hundred; who has more streams uses them in it. */
 #define VS_STREAM_ENOUGH 1000
 #define VS_STREAM_SEVERAL UINT_MAX
-#define VS_STREAM_NONE UINTPTR_MAX
+
+#define VS_STREAM_MOST_CHANGES 10000
 
 struct vs_stream {
-	_Atomic uintptr_t first; /* the handle, or a thread with its own */
-	_Atomic unsigned n;	 /* pieces of work, ENOUGH at most; or SEVERAL */
+	_Atomic uintptr_t last; /* the handle, or a thread with its own */
+	_Atomic unsigned n;	/* pieces of work, ENOUGH at most; or SEVERAL */
+	_Atomic unsigned changes;
+	_Atomic bool is_relied_on; /* memory was handed out by this */
 };
 
 extern struct vs_stream vs_stream;
 
-/* From now on, whatever comes: there are two, or nobody wants to know. */
+/* From now on, whatever comes: there are several, or nobody wants to know. */
 void vs_stream_give_up(void);
-/* The first work, or one in another stream than the first. */
-void vs_stream_came(uintptr_t key) __attribute__((cold));
-/* The program made one. */
-void vs_stream_made(CUstream made);
+/* Work of thread `t` (or NULL) comes next in another stream than before. */
+void vs_stream_changed(const struct vs_thread *t, uintptr_t key)
+	__attribute__((cold));
+/* The program made one, or the same again that there was before. */
+void vs_stream_made(void);
+
+/* Memory is about to be handed out because it is one stream. */
+static inline void vs_stream_rely(void)
+{
+	if (!atomic_load_explicit(&vs_stream.is_relied_on,
+				  memory_order_relaxed))
+		atomic_store(&vs_stream.is_relied_on, true);
+}
 
 /* It has long been one stream. */
 static inline bool vs_stream_is_single(void)
@@ -54,20 +73,24 @@ static inline void vs_stream_given(CUstream stream, bool is_per_thread)
 {
 	unsigned n = atomic_load_explicit(&vs_stream.n, memory_order_relaxed);
 	uintptr_t key = (uintptr_t)stream;
+	struct vs_thread *t;
 
 	if (n == VS_STREAM_SEVERAL)
 		return;
+	t = vs_thread_self();
 	if (stream == CU_STREAM_PER_THREAD || (!stream && is_per_thread))
-		key = (uintptr_t)vs_thread_self();
+		key = (uintptr_t)t;
 	else if (stream == CU_STREAM_LEGACY)
 		key = 0;
-	if (__builtin_expect(atomic_load_explicit(&vs_stream.first,
+	if (__builtin_expect(atomic_load_explicit(&vs_stream.last,
 						  memory_order_relaxed) != key,
 			     0))
-		vs_stream_came(key);
+		vs_stream_changed(t, key);
 	else if (__builtin_expect(n < VS_STREAM_ENOUGH, 0))
 		/* of two at once one may count, and none but SEVERAL is lost */
 		atomic_compare_exchange_strong(&vs_stream.n, &n, n + 1);
+	if (t)
+		t->worked_in = key;
 }
 
 #endif

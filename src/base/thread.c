@@ -120,10 +120,12 @@ struct vs_thread *vs_thread_make(void)
 	if (t) {
 		/* it may have been cancelled in a driver call from the pool */
 		t->depth = 0;
+		t->worked_in = VS_THREAD_NOWHERE;
 	} else {
 		t = vs_meta_alloc(sizeof(*t));
 		if (!t)
 			return NULL;
+		t->worked_in = VS_THREAD_NOWHERE;
 		atomic_store_explicit(&t->in_use, own, memory_order_relaxed);
 		t->next = atomic_load(&all);
 		while (!atomic_compare_exchange_weak(&all, &t->next, t))

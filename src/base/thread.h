@@ -38,6 +38,8 @@ static inline void vs_relax_cpu(void)
 #endif
 }
 
+#define VS_THREAD_NOWHERE UINTPTR_MAX
+
 struct vs_thread {
 	struct vs_thread *next; /* all ever made; constant once published */
 	/* calls of each intercepted function; owner writes, anyone reads */
@@ -46,6 +48,8 @@ struct vs_thread {
 	/* what vs_ctx_of() of pool/ctx answered last, and when */
 	void *ctx_handle, *ctx;
 	uint64_t ctx_turn;
+	uintptr_t
+		worked_in; /* base/stream owns it: a stream's key, or NOWHERE */
 	unsigned char depth; /* > 0: in the pool, vs_thread_go_within */
 	_Atomic int
 		in_use; /* the living thread that owns it, by tid; 0: none */

@@ -25,15 +25,11 @@
 		RETURN_ANSWER(call, __VA_ARGS__);                              \
 	} while (0)
 /* The same, of what makes a stream. */
-#define RETURN_RETRIED_STREAM(call, out, ...)                                  \
+#define RETURN_RETRIED_STREAM(call, ...)                                       \
 	do {                                                                   \
-		bool is_served = vs_enter(VS_API_##call);                      \
-		CUresult result = vs_real.call(out, __VA_ARGS__);              \
-                                                                               \
-		VS_AGAIN(result, vs_real.call(out, __VA_ARGS__));              \
-		if (is_served && result == CUDA_SUCCESS)                       \
-			vs_stream_made(*(out));                                \
-		return vs_seen(result);                                        \
+		if (vs_enter(VS_API_##call))                                   \
+			vs_stream_made();                                      \
+		RETURN_ANSWER(call, __VA_ARGS__);                              \
 	} while (0)
 
 VS_EXPORT CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *out, size_t size,

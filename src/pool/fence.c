@@ -103,6 +103,7 @@ static bool record_marker(struct vs_fence *f)
 {
 	struct vs_event *events = NULL;
 	uint64_t epoch = atomic_load_explicit(&f->epoch, memory_order_relaxed);
+	unsigned turn = atomic_load(&vs_stream.changes);
 	uint64_t covered;
 
 	atomic_store_explicit(&f->epoch, epoch + 1, memory_order_relaxed);
@@ -113,6 +114,10 @@ static bool record_marker(struct vs_fence *f)
 		return false;
 	}
 	vs_stat_add(f->stats, markers, 1);
+	if (turn != f->stream_turn) {
+		f->stream_turn = turn;
+		f->stream_from = epoch;
+	}
 	covered = atomic_load_explicit(&f->covered, memory_order_relaxed);
 	f->ring[f->tail % VS_MARKERS] = (struct vs_marker){
 		.epoch = epoch,

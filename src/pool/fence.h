@@ -26,11 +26,12 @@
  * [Copies of peers] in hook/copy.h).
  *
  * Note [One stream]: policy stream goes by what the host has seen. But while
- * the program has one context, and all its work came in one stream (Note [Never
- * two] in base/stream.h), an allocation has later work wait instead of the
+ * the program has one context, and all its work comes in one stream (Note [Two
+ * feeders] in base/stream.h), an allocation has later work wait instead of the
  * host, as in policy ordered. In that stream nothing is held up that would not
- * come later anyway, and no other has work from before, which the wait would
- * not hold. A second may come into use, and must not be held up by what waits
+ * come later anyway; no other may have work left from before, which the wait
+ * does not hold: a marker since the last change of the stream was seen
+ * complete. A second may come into use, and must not be held up by what waits
  * for it: so it is done by markers alone that were recorded for a free, with no
  * work between the first of their frees and themselves. What such a one covers
  * the driver's cuMemFree would have waited for. What no wait of the context
@@ -102,6 +103,9 @@ struct vs_fence {
 	/* oldest, next free; tail - head in flight; written under lock */
 	_Atomic unsigned head, tail;
 	struct vs_event *spare; /* events to use again */
+	/* vs_stream.changes at the last marker, and the first one with it */
+	unsigned stream_turn;
+	uint64_t stream_from; /* its epoch */
 	uint64_t due;	      /* one so old is likely to be complete; ticks */
 	_Atomic uint64_t looked; /* by vs_fence_glance(), last; ticks */
 	_Atomic uint64_t lag;	 /* the last: record to seen complete; ticks */

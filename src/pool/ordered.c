@@ -61,8 +61,12 @@ static bool order_by(struct vs_fence *f, const struct vs_marker *m)
 		       order_behind(f, set.list, set.n, m->events);
 
 	vs_ctx_scatter(&set);
-	/* a second stream was given work that need not wait */
-	if (!is_good || !(f->is_ordered || vs_stream_is_single()))
+	if (is_good && !f->is_ordered) {
+		vs_stream_rely();
+		/* or another was given work, which need not wait */
+		is_good = vs_stream_is_single();
+	}
+	if (!is_good)
 		return false;
 	vs_stat_add(f->stats, orders, 1);
 	vs_fence_raise(&f->done, m->epoch);
@@ -88,7 +92,9 @@ bool vs_ordered_strict(struct vs_fence *f, uint64_t unused)
 	(void)unused;
 	/* see Note [One stream] */
 	if (atomic_load(&f->is_barred) || vs_pool_ctx_count() != 1 ||
-	    !vs_stream_is_single())
+	    !vs_stream_is_single() ||
+	    atomic_load(&vs_stream.changes) != f->stream_turn ||
+	    !vs_fence_is_complete(f, f->stream_from))
 		return false;
 	for (unsigned i = f->head; i != f->tail; i++) {
 		const struct vs_marker *m = &f->ring[i % VS_MARKERS];

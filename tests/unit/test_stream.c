@@ -44,12 +44,20 @@ static void settle_in(CUstream stream)
 	assert_true(vs_fence_poll(&vs_pool_of(0)->fence));
 }
 
+static void forget_streams(void)
+{
+	atomic_store(&vs_stream.last, VS_THREAD_NOWHERE);
+	atomic_store(&vs_stream.n, 0);
+	atomic_store(&vs_stream.changes, 0);
+	atomic_store(&vs_stream.is_relied_on, false);
+	vs_thread_self()->worked_in = VS_THREAD_NOWHERE;
+}
+
 static int fresh_with(enum vs_reuse reuse)
 {
 	fresh_driver((uint64_t)16 << 30);
 	vs_knobs.reuse = reuse;
-	atomic_store(&vs_stream.first, VS_STREAM_NONE);
-	atomic_store(&vs_stream.n, 0);
+	forget_streams();
 	work_in(ONE);
 	large = take(200 * MiB);
 	/* a program that is new has memory to spare (pool/turnover) */
@@ -126,11 +134,59 @@ static void test_policy_complete_waits(void **state)
 	assert_int_equal(fake.orders, 0);
 }
 
-/* Note [Never two] in base/stream.h: not even 10,000 pieces of work later. */
-static void test_never_with_two_streams(void **state)
+static void test_not_with_two_streams(void **state)
 {
 	(void)state;
+	settle_in(ONE);
+	for (int i = 0; i < 10 * VS_STREAM_ENOUGH; i++)
+		work_in(i % 500 ? ONE : TWO);
+	free_before_work();
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+static void in_a_thread(void *(*run)(void *))
+{
+	pthread_t thread;
+
+	assert_int_equal(pthread_create(&thread, NULL, run, NULL), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+static void *work_in_two(void *unused)
+{
+	vs_stream_given(TWO, false);
+	return unused;
+}
+
+static void *work_in_one_and_two(void *unused)
+{
+	vs_stream_given(ONE, false);
+	vs_stream_given(TWO, false);
+	vs_stream_given(ONE, false);
+	return unused;
+}
+
+/* As a library does that begins, in whatever thread; Note [Two feeders]. */
+static void test_a_second_in_passing_is_forgiven(void **state)
+{
+	(void)state;
+	much_work_in(ONE);
 	work_in(TWO);
+	work_in(ONE);
+	in_a_thread(work_in_one_and_two);
+	assert_false(vs_stream_is_single());
+	settle_in(ONE);
+	free_before_work();
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 1);
+}
+
+/* Not even 10,000 pieces of work later. */
+static void test_one_of_another_thread_never_is(void **state)
+{
+	(void)state;
+	in_a_thread(work_in_two);
 	for (int i = 0; i < 10; i++)
 		settle_in(ONE);
 	free_before_work();
@@ -138,15 +194,34 @@ static void test_never_with_two_streams(void **state)
 	assert_int_equal(fake.orders, 0);
 }
 
-static void test_nor_when_a_second_comes_late(void **state)
+/* It would be the second time that it does so. */
+static void test_nor_one_that_comes_after_an_order(void **state)
 {
 	(void)state;
 	settle_in(ONE);
-	work_in(TWO);
 	free_before_work();
-	much_work_in(ONE);
-	assert_true(waits_for_it());
-	assert_int_equal(fake.orders, 0);
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 1);
+	work_in(TWO);
+	fake.lag_ns = 0;
+	for (int i = 0; i < 10; i++)
+		settle_in(ONE);
+	assert_false(vs_stream_is_single());
+}
+
+static void test_nor_who_changes_it_for_ever(void **state)
+{
+	unsigned changes;
+
+	(void)state;
+	for (int i = 0; i <= VS_STREAM_MOST_CHANGES; i++)
+		vs_stream_given(i % 2 ? ONE : TWO, false);
+	changes = atomic_load(&vs_stream.changes);
+	for (int i = 0; i < 10; i++)
+		much_work_in(ONE);
+	assert_false(vs_stream_is_single());
+	vs_stream_given(TWO, false);
+	assert_int_equal(atomic_load(&vs_stream.changes), changes);
 }
 
 static CUresult(CUDAAPI *wait_in)(CUcontext, CUevent);
@@ -158,7 +233,7 @@ static CUresult CUDAAPI a_second_comes_first(CUcontext ctx, CUevent event)
 }
 
 /* Another thread's, whose work need not wait: what is handed out must. */
-static void test_nor_when_it_comes_at_that_very_moment(void **state)
+static void test_not_when_one_comes_at_that_very_moment(void **state)
 {
 	(void)state;
 	settle_in(ONE);
@@ -176,23 +251,13 @@ static void test_not_soon_after_a_stream_is_made(void **state)
 {
 	(void)state;
 	settle_in(ONE);
-	vs_stream_made(TWO);
+	vs_stream_made();
 	free_before_work();
 	assert_true(waits_for_it());
 	assert_int_equal(fake.orders, 0);
 	/* it is no second one yet */
 	much_work_in(ONE);
 	assert_true(vs_stream_is_single());
-}
-
-/* Work of the one that had this handle before need not be done. */
-static void test_never_after_the_first_is_made_again(void **state)
-{
-	(void)state;
-	settle_in(ONE);
-	vs_stream_made(ONE);
-	much_work_in(ONE);
-	assert_false(vs_stream_is_single());
 }
 
 static void *work_there(void *unused)
@@ -205,7 +270,7 @@ static void *work_there(void *unused)
 static void test_the_null_stream_of_all(void **state)
 {
 	(void)state;
-	atomic_store(&vs_stream.first, VS_STREAM_NONE);
+	forget_streams();
 	much_work_in(NULL);
 	vs_stream_given(CU_STREAM_LEGACY, true);
 	assert_true(vs_stream_is_single());
@@ -215,15 +280,12 @@ static void test_the_null_stream_of_all(void **state)
 
 static void test_the_null_streams_of_threads(void **state)
 {
-	pthread_t thread;
-
 	(void)state;
-	atomic_store(&vs_stream.first, VS_STREAM_NONE);
+	forget_streams();
 	for (int i = 0; i <= VS_STREAM_ENOUGH; i++)
 		vs_stream_given(i % 2 ? NULL : CU_STREAM_PER_THREAD, true);
 	assert_true(vs_stream_is_single());
-	assert_int_equal(pthread_create(&thread, NULL, work_there, NULL), 0);
-	assert_int_equal(pthread_join(thread, NULL), 0);
+	in_a_thread(work_there);
 	assert_false(vs_stream_is_single());
 }
 
@@ -415,6 +477,30 @@ static void test_what_a_context_leaves_was_not_freed(void **state)
 	end_ctx(NEWCOMER, 0);
 	much_work_in(ONE);
 	take(200 * MiB);
+	assert_int_equal(fake.orders, 0);
+}
+
+/* Work given before, in another stream: a wait holds later work alone. */
+static void test_not_while_another_stream_has_work_left(void **state)
+{
+	(void)state;
+	settle_in(TWO);
+	fake.lag_ns = NEVER; /* a kernel that uses the block */
+	give(large);
+	much_work_in(ONE);
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+static void test_nor_without_a_marker_since(void **state)
+{
+	(void)state;
+	settle_in(TWO);
+	fake.lag_ns = NEVER;
+	give(large);
+	vs_pool_synchronizing(); /* a marker, due or not */
+	much_work_in(ONE);
+	assert_true(waits_for_it());
 	assert_int_equal(fake.orders, 0);
 }
 
@@ -638,11 +724,13 @@ int main(void)
 		T(later_work_waits_not_the_host, fresh),
 		T(no_order_without_need, fresh),
 		T(policy_complete_waits, fresh_complete),
-		T(never_with_two_streams, fresh),
-		T(nor_when_a_second_comes_late, fresh),
-		T(nor_when_it_comes_at_that_very_moment, fresh),
+		T(not_with_two_streams, fresh),
+		T(a_second_in_passing_is_forgiven, fresh),
+		T(one_of_another_thread_never_is, fresh),
+		T(nor_one_that_comes_after_an_order, fresh),
+		T(nor_who_changes_it_for_ever, fresh),
+		T(not_when_one_comes_at_that_very_moment, fresh),
 		T(not_soon_after_a_stream_is_made, fresh),
-		T(never_after_the_first_is_made_again, fresh),
 		T(the_null_stream_of_all, fresh),
 		T(the_null_streams_of_threads, fresh),
 		T(not_by_a_marker_behind_later_work, fresh),
@@ -653,6 +741,8 @@ int main(void)
 		T(one_is_born_beside_a_capture, fresh),
 		T(one_was_born_unseen, fresh),
 		T(what_a_context_leaves_was_not_freed, fresh),
+		T(not_while_another_stream_has_work_left, fresh),
+		T(nor_without_a_marker_since, fresh),
 		T(not_by_a_marker_of_the_service, fresh),
 		T(not_by_a_marker_for_others, fresh),
 		T(memory_is_lent, fresh),
