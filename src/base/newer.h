@@ -58,6 +58,11 @@ CUresult CUDAAPI cuStreamBeginCaptureToCig_ptsz(
 CUresult CUDAAPI cuStreamEndCaptureToCig(CUstream stream);
 CUresult CUDAAPI cuStreamEndCaptureToCig_ptsz(CUstream stream);
 
+CUresult CUDAAPI cuLaunchHostFunc_v2(CUstream stream, CUhostFn fn, void *data,
+				     unsigned int sync_mode);
+CUresult CUDAAPI cuLaunchHostFunc_v2_ptsz(CUstream stream, CUhostFn fn,
+					  void *data, unsigned int sync_mode);
+
 CUresult CUDAAPI cuGraphAddNode_v3(CUgraphNode *out, CUgraph graph,
 				   const CUgraphNode *after,
 				   const CUgraphEdgeData *edges, size_t n_after,

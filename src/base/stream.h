@@ -16,8 +16,9 @@
  * for the stream that the thread works in. So the program is not taken for such
  * a one ever again if a thread came with another stream that had not itself
  * given the last one work; nor if any came with another stream after memory had
- * been handed out by this. A stream that was made is likely to be used soon:
- * the count starts again.
+ * been handed out by this; nor if one ever worked in its own stream: each has
+ * one, nothing makes it, and nothing but the thread is its name. A stream that
+ * was made is likely to be used soon: the count starts again.
  */
 #ifndef VS_BASE_STREAM_H
 #define VS_BASE_STREAM_H
@@ -37,7 +38,7 @@
 #define VS_STREAM_MOST_CHANGES 10000
 
 struct vs_stream {
-	_Atomic uintptr_t last; /* the handle, or a thread with its own */
+	_Atomic uintptr_t last; /* the handle, or NOWHERE */
 	_Atomic unsigned n;	/* pieces of work, ENOUGH at most; or SEVERAL */
 	_Atomic unsigned changes;
 	_Atomic bool is_relied_on; /* memory was handed out by this */
@@ -77,11 +78,13 @@ static inline void vs_stream_given(CUstream stream, bool is_per_thread)
 
 	if (n == VS_STREAM_SEVERAL)
 		return;
-	t = vs_thread_self();
-	if (stream == CU_STREAM_PER_THREAD || (!stream && is_per_thread))
-		key = (uintptr_t)t;
-	else if (stream == CU_STREAM_LEGACY)
+	if (stream == CU_STREAM_PER_THREAD || (!stream && is_per_thread)) {
+		vs_stream_give_up();
+		return;
+	}
+	if (stream == CU_STREAM_LEGACY)
 		key = 0;
+	t = vs_thread_self();
 	if (__builtin_expect(atomic_load_explicit(&vs_stream.last,
 						  memory_order_relaxed) != key,
 			     0))

@@ -48,19 +48,30 @@ static inline bool vs_enter(enum vs_api api)
 	(sizeof(#api) > 6 && #api[sizeof(#api) - 6] == '_' &&                  \
 	 #api[sizeof(#api) - 5] == 'p' && #api[sizeof(#api) - 4] == 't')
 
-/* The same as vs_enter, of a call that gives the GPU work in a stream. */
-static inline bool vs_enter_work(enum vs_api api, CUstream stream,
-				 bool is_per_thread)
+/* The same as vs_enter, of a call that uses a stream. */
+static inline bool vs_enter_stream(enum vs_api api, CUstream stream,
+				   bool is_per_thread)
 {
 	bool is_open = vs_enter(api);
 
-	if (vs_likely(is_open)) {
+	if (vs_likely(is_open))
 		vs_stream_given(stream, is_per_thread);
-		vs_pool_before_work();
-	}
 	return is_open;
 }
 
+/* The same, of a call that gives the GPU work in a stream. */
+static inline bool vs_enter_work(enum vs_api api, CUstream stream,
+				 bool is_per_thread)
+{
+	bool is_open = vs_enter_stream(api, stream, is_per_thread);
+
+	if (vs_likely(is_open))
+		vs_pool_before_work();
+	return is_open;
+}
+
+#define VS_ENTER_STREAM(api, stream)                                           \
+	vs_enter_stream(VS_API_##api, stream, VS_IS_PER_THREAD(api))
 #define VS_ENTER_WORK(api, stream)                                             \
 	vs_enter_work(VS_API_##api, stream, VS_IS_PER_THREAD(api))
 

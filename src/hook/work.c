@@ -25,6 +25,20 @@ VS_EXPORT CUresult CUDAAPI cuLaunchHostFunc_ptsz(CUstream stream, CUhostFn fn,
 	RETURN_WORK(cuLaunchHostFunc_ptsz, stream, fn, data);
 }
 
+VS_EXPORT CUresult CUDAAPI cuLaunchHostFunc_v2(CUstream stream, CUhostFn fn,
+					       void *data,
+					       unsigned int sync_mode)
+{
+	RETURN_WORK(cuLaunchHostFunc_v2, stream, fn, data, sync_mode);
+}
+
+VS_EXPORT CUresult CUDAAPI cuLaunchHostFunc_v2_ptsz(CUstream stream,
+						    CUhostFn fn, void *data,
+						    unsigned int sync_mode)
+{
+	RETURN_WORK(cuLaunchHostFunc_v2_ptsz, stream, fn, data, sync_mode);
+}
+
 VS_EXPORT CUresult CUDAAPI cuStreamAddCallback(CUstream stream,
 					       CUstreamCallback callback,
 					       void *data, unsigned int flags)
@@ -176,3 +190,21 @@ VS_EXPORT CUresult CUDAAPI cuGraphicsMapResources_ptsz(
 {
 	RETURN_WORK(cuGraphicsMapResources_ptsz, n, resources, stream);
 }
+
+#if CUDA_VERSION >= 12060
+VS_EXPORT CUresult CUDAAPI cuMemBatchDecompressAsync(
+	CUmemDecompressParams *params, size_t n, unsigned int flags,
+	size_t *error_index, CUstream stream)
+{
+	RETURN_WORK(cuMemBatchDecompressAsync, params, n, flags, error_index,
+		    stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemBatchDecompressAsync_ptsz(
+	CUmemDecompressParams *params, size_t n, unsigned int flags,
+	size_t *error_index, CUstream stream)
+{
+	RETURN_WORK(cuMemBatchDecompressAsync_ptsz, params, n, flags,
+		    error_index, stream);
+}
+#endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_single [set | stream | graph | context | green | registered | waits]:
- * gives all work in one stream for long, with hardly any memory to spare and
- * behind slow kernels. Then what does not keep the order of that stream comes
- * to the memory at once: a set in the NULL stream, another stream, a graph,
- * another context, a green one, or memory that is registered. And the one stream
- * again. `waits`: another stream waits for an event now and then. Of all it
- * allocates it fills a part and checks it, on the device.
+ * victim_single [set | stream | graph | context | green | registered | waits |
+ * records]: gives all work in one stream for long, with hardly any memory to
+ * spare and behind slow kernels. Then what does not keep the order of that
+ * stream comes to the memory at once: a set in the NULL stream, another stream,
+ * a graph, another context, a green one, or memory that is registered. And the
+ * one stream again. `waits`, `records`: another stream waits for an event now
+ * and then, or records one. Of all it allocates it fills a part and checks it,
+ * on the device.
  */
 #include "victim_link.h"
 
@@ -162,17 +163,20 @@ static void is_registered(void)
 }
 
 /* It is no kernel, but held up by what holds up all streams. */
-static void waits(void)
+static void now_and_then(bool is_wait)
 {
 	CUevent event;
 
 	TRY(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
+	TRY(cuEventRecord(event, one));
 	for (int i = 0; i < ROUNDS / 40; i++) {
 		churn(&own, one, 40);
-		TRY(cuEventRecord(event, one));
-		TRY(cuStreamWaitEvent(two, event, 0));
+		if (is_wait)
+			TRY(cuStreamWaitEvent(two, event, 0));
+		else
+			TRY(cuEventRecord(event, two));
 	}
-	report("another waits");
+	report(is_wait ? "another waits" : "another records");
 	TRY(cuEventDestroy(event));
 }
 
@@ -205,8 +209,8 @@ int main(int argc, char **argv)
 	wrong = victim_alloc(sizeof(uint64_t));
 	TRY(cuMemsetD8Async(wrong, 0, sizeof(uint64_t), one));
 	TRY(cuCtxSynchronize());
-	if (!strcmp(name, "waits")) {
-		waits();
+	if (!strcmp(name, "waits") || !strcmp(name, "records")) {
+		now_and_then(name[0] == 'w');
 		return 0;
 	}
 	for (i = 0; i < n && strcmp(name, others[i].name); i++)

@@ -260,12 +260,6 @@ static void test_not_soon_after_a_stream_is_made(void **state)
 	assert_true(vs_stream_is_single());
 }
 
-static void *work_there(void *unused)
-{
-	vs_stream_given(NULL, true);
-	return unused;
-}
-
 /* NULL may be a stream of each thread's own, or one for all. */
 static void test_the_null_stream_of_all(void **state)
 {
@@ -274,19 +268,17 @@ static void test_the_null_stream_of_all(void **state)
 	much_work_in(NULL);
 	vs_stream_given(CU_STREAM_LEGACY, true);
 	assert_true(vs_stream_is_single());
-	vs_stream_given(CU_STREAM_PER_THREAD, false);
-	assert_false(vs_stream_is_single());
 }
 
-static void test_the_null_streams_of_threads(void **state)
+static void test_no_stream_of_a_thread(void **state)
 {
 	(void)state;
-	forget_streams();
-	for (int i = 0; i <= VS_STREAM_ENOUGH; i++)
-		vs_stream_given(i % 2 ? NULL : CU_STREAM_PER_THREAD, true);
-	assert_true(vs_stream_is_single());
-	in_a_thread(work_there);
-	assert_false(vs_stream_is_single());
+	for (int i = 0; i < 2; i++) {
+		forget_streams();
+		for (int j = 0; j <= VS_STREAM_ENOUGH; j++)
+			vs_stream_given(i ? NULL : CU_STREAM_PER_THREAD, i);
+		assert_false(vs_stream_is_single());
+	}
 }
 
 /* Behind what is bare, with no marker before it. */
@@ -732,7 +724,7 @@ int main(void)
 		T(not_when_one_comes_at_that_very_moment, fresh),
 		T(not_soon_after_a_stream_is_made, fresh),
 		T(the_null_stream_of_all, fresh),
-		T(the_null_streams_of_threads, fresh),
+		T(no_stream_of_a_thread, fresh),
 		T(not_by_a_marker_behind_later_work, fresh),
 		T(nor_by_one_that_comes_later, fresh),
 		T(when_there_are_too_many_markers, fresh),
