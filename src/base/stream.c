@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/stream.h"
 
-struct vs_stream vs_stream = {.last = VS_THREAD_NOWHERE};
+struct vs_stream vs_stream = {.last = VS_THREAD_NOWHERE,
+			      .shared = VS_THREAD_NOWHERE};
 
 void vs_stream_give_up(void)
 {
@@ -16,17 +17,17 @@ static void begin_again(void)
 	while (n != VS_STREAM_SEVERAL &&
 	       !atomic_compare_exchange_weak(&vs_stream.n, &n, 0))
 		;
-	atomic_fetch_add(&vs_stream.changes, 1);
+	/* who does it again and again would have all threads write */
+	if (atomic_fetch_add(&vs_stream.changes, 1) >= VS_STREAM_MOST_CHANGES)
+		vs_stream_give_up();
 }
 
 void vs_stream_changed(const struct vs_thread *t, uintptr_t key)
 {
 	uintptr_t last = atomic_load(&vs_stream.last);
 	/* or both nowhere, at the first of all work; see Note [Two feeders] */
-	bool is_forgiven =
-		t && t->worked_in == last &&
-		!atomic_load(&vs_stream.is_relied_on) &&
-		atomic_load(&vs_stream.changes) < VS_STREAM_MOST_CHANGES;
+	bool is_forgiven = t && t->worked_in == last &&
+			   !atomic_load(&vs_stream.is_relied_on);
 
 	/* all before the work, as who looks at it later must see it */
 	if (is_forgiven &&
@@ -34,6 +35,25 @@ void vs_stream_changed(const struct vs_thread *t, uintptr_t key)
 		begin_again();
 	else if (last != key)
 		vs_stream_give_up();
+}
+
+void vs_stream_joined(uintptr_t key)
+{
+	uintptr_t shared = VS_THREAD_NOWHERE;
+
+	if (!atomic_compare_exchange_strong(&vs_stream.shared, &shared, key) &&
+	    shared != key)
+		vs_stream_give_up();
+}
+
+void vs_stream_count(uintptr_t key, unsigned n)
+{
+	uintptr_t shared = atomic_load(&vs_stream.shared);
+
+	if (shared != VS_THREAD_NOWHERE && shared != key)
+		return;
+	/* of two at once one may count, and none but SEVERAL is lost */
+	atomic_compare_exchange_strong(&vs_stream.n, &n, n + 1);
 }
 
 void vs_stream_made(void)

@@ -16,9 +16,11 @@
  * for the stream that the thread works in. So the program is not taken for such
  * a one ever again if a thread came with another stream that had not itself
  * given the last one work; nor if any came with another stream after memory had
- * been handed out by this; nor if one ever worked in its own stream: each has
- * one, nothing makes it, and nothing but the thread is its name. A stream that
- * was made is likely to be used soon: the count starts again.
+ * been handed out by this; nor if there are two to which several threads gave
+ * work, and if there is one, it can be no other stream; nor if one ever worked
+ * in its own stream: each has one, nothing makes it, and nothing but the thread
+ * is its name. A stream that was made is likely to be used soon: the count
+ * starts again.
  */
 #ifndef VS_BASE_STREAM_H
 #define VS_BASE_STREAM_H
@@ -38,10 +40,11 @@
 #define VS_STREAM_MOST_CHANGES 10000
 
 struct vs_stream {
-	_Atomic uintptr_t last; /* the handle, or NOWHERE */
-	_Atomic unsigned n;	/* pieces of work, ENOUGH at most; or SEVERAL */
+	_Alignas(64) _Atomic uintptr_t last; /* the handle, or NOWHERE */
+	_Atomic unsigned n; /* pieces of work, ENOUGH at most; or SEVERAL */
 	_Atomic unsigned changes;
 	_Atomic bool is_relied_on; /* memory was handed out by this */
+	_Atomic uintptr_t shared;  /* that of several threads, or NOWHERE */
 };
 
 extern struct vs_stream vs_stream;
@@ -51,6 +54,10 @@ void vs_stream_give_up(void);
 /* Work of thread `t` (or NULL) comes next in another stream than before. */
 void vs_stream_changed(const struct vs_thread *t, uintptr_t key)
 	__attribute__((cold));
+/* Work of a thread that was in another, or none, comes next in the last one. */
+void vs_stream_joined(uintptr_t key) __attribute__((cold));
+/* One more piece of work, after `n`, comes next in the last one. */
+void vs_stream_count(uintptr_t key, unsigned n) __attribute__((cold));
 /* The program made one, or the same again that there was before. */
 void vs_stream_made(void);
 
@@ -89,9 +96,10 @@ static inline void vs_stream_given(CUstream stream, bool is_per_thread)
 						  memory_order_relaxed) != key,
 			     0))
 		vs_stream_changed(t, key);
+	else if (__builtin_expect(t && t->worked_in != key, 0))
+		vs_stream_joined(key);
 	else if (__builtin_expect(n < VS_STREAM_ENOUGH, 0))
-		/* of two at once one may count, and none but SEVERAL is lost */
-		atomic_compare_exchange_strong(&vs_stream.n, &n, n + 1);
+		vs_stream_count(key, n);
 	if (t)
 		t->worked_in = key;
 }

@@ -30,7 +30,8 @@ static void work_in(CUstream stream)
 
 static void much_work_in(CUstream stream)
 {
-	for (int i = 0; i < VS_STREAM_ENOUGH; i++)
+	/* the first, which may change the stream, is not counted */
+	for (int i = 0; i <= VS_STREAM_ENOUGH; i++)
 		work_in(stream);
 }
 
@@ -50,6 +51,7 @@ static void forget_streams(void)
 	atomic_store(&vs_stream.n, 0);
 	atomic_store(&vs_stream.changes, 0);
 	atomic_store(&vs_stream.is_relied_on, false);
+	atomic_store(&vs_stream.shared, VS_THREAD_NOWHERE);
 	vs_thread_self()->worked_in = VS_THREAD_NOWHERE;
 }
 
@@ -194,6 +196,40 @@ static void test_one_of_another_thread_never_is(void **state)
 	assert_int_equal(fake.orders, 0);
 }
 
+static void *work_in_one(void *unused)
+{
+	vs_stream_given(ONE, false);
+	return unused;
+}
+
+static void work_in_two_for_good(void)
+{
+	much_work_in(TWO);
+	assert_false(vs_stream_is_single());
+}
+
+/* Both gave it work, and one of them never any to the other. */
+static void test_nor_one_that_two_threads_left_behind(void **state)
+{
+	(void)state;
+	in_a_thread(work_in_one);
+	work_in_two_for_good();
+	/* but that one itself can be the only one */
+	much_work_in(ONE);
+	assert_true(vs_stream_is_single());
+}
+
+static void test_nor_two_of_two_threads(void **state)
+{
+	(void)state;
+	in_a_thread(work_in_one);
+	work_in(TWO);
+	in_a_thread(work_in_two);
+	work_in_two_for_good();
+	much_work_in(ONE);
+	assert_false(vs_stream_is_single());
+}
+
 /* It would be the second time that it does so. */
 static void test_nor_one_that_comes_after_an_order(void **state)
 {
@@ -275,10 +311,25 @@ static void test_no_stream_of_a_thread(void **state)
 	(void)state;
 	for (int i = 0; i < 2; i++) {
 		forget_streams();
-		for (int j = 0; j <= VS_STREAM_ENOUGH; j++)
-			vs_stream_given(i ? NULL : CU_STREAM_PER_THREAD, i);
+		much_work_in(ONE);
+		assert_true(vs_stream_is_single());
+		vs_stream_given(i ? NULL : CU_STREAM_PER_THREAD, i);
+		much_work_in(ONE);
+		/* nor is it because one was made */
+		vs_stream_made();
+		much_work_in(ONE);
 		assert_false(vs_stream_is_single());
 	}
+}
+
+/* Many threads in one stream would write one line for ever. */
+static void test_nor_who_makes_them_for_ever(void **state)
+{
+	(void)state;
+	for (int i = 0; i <= VS_STREAM_MOST_CHANGES; i++)
+		vs_stream_made();
+	much_work_in(ONE);
+	assert_false(vs_stream_is_single());
 }
 
 /* Behind what is bare, with no marker before it. */
@@ -719,12 +770,15 @@ int main(void)
 		T(not_with_two_streams, fresh),
 		T(a_second_in_passing_is_forgiven, fresh),
 		T(one_of_another_thread_never_is, fresh),
+		T(nor_one_that_two_threads_left_behind, fresh),
+		T(nor_two_of_two_threads, fresh),
 		T(nor_one_that_comes_after_an_order, fresh),
 		T(nor_who_changes_it_for_ever, fresh),
 		T(not_when_one_comes_at_that_very_moment, fresh),
 		T(not_soon_after_a_stream_is_made, fresh),
 		T(the_null_stream_of_all, fresh),
 		T(no_stream_of_a_thread, fresh),
+		T(nor_who_makes_them_for_ever, fresh),
 		T(not_by_a_marker_behind_later_work, fresh),
 		T(nor_by_one_that_comes_later, fresh),
 		T(when_there_are_too_many_markers, fresh),
