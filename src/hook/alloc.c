@@ -360,7 +360,7 @@ VS_EXPORT CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr p, CUstream stream)
 {
 	CUresult result = VS_PASS;
 
-	if (vs_enter(VS_API_cuMemFreeAsync))
+	if (VS_ENTER_STREAM(cuMemFreeAsync, stream))
 		result = free_async(p, stream, vs_real.cuStreamIsCapturing);
 	return result != VS_PASS ? result
 				 : vs_seen(vs_real.cuMemFreeAsync(p, stream));
@@ -370,7 +370,7 @@ VS_EXPORT CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream stream)
 {
 	CUresult result = VS_PASS;
 
-	if (vs_enter(VS_API_cuMemFreeAsync_ptsz))
+	if (VS_ENTER_STREAM(cuMemFreeAsync_ptsz, stream))
 		result =
 			free_async(p, stream, vs_real.cuStreamIsCapturing_ptsz);
 	return result != VS_PASS

@@ -8,11 +8,12 @@
  */
 #include "hook/hook.h"
 
-#define RETURN_SEEN(call, ...)                                                 \
+#define RETURN_SEEN_IN(call, stream, ...)                                      \
 	do {                                                                   \
 		VS_ENTER_STREAM(call, stream);                                 \
 		return vs_seen(vs_real.call(__VA_ARGS__));                     \
 	} while (0)
+#define RETURN_SEEN(call, ...) RETURN_SEEN_IN(call, stream, __VA_ARGS__)
 
 VS_EXPORT CUresult CUDAAPI cuEventRecord(CUevent event, CUstream stream)
 {
@@ -117,3 +118,212 @@ VS_EXPORT CUresult CUDAAPI cuSignalExternalSemaphoresAsync_ptsz(
 	RETURN_SEEN(cuSignalExternalSemaphoresAsync_ptsz, semaphores, params, n,
 		    stream);
 }
+
+VS_EXPORT CUresult CUDAAPI cuMemcpyHtoA_v2(CUarray dst, size_t offset,
+					   const void *src, size_t size)
+{
+	RETURN_SEEN_IN(cuMemcpyHtoA_v2, NULL, dst, offset, src, size);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemcpyHtoA_v2_ptds(CUarray dst, size_t offset,
+						const void *src, size_t size)
+{
+	RETURN_SEEN_IN(cuMemcpyHtoA_v2_ptds, NULL, dst, offset, src, size);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemcpyAtoH_v2(void *dst, CUarray src,
+					   size_t offset, size_t size)
+{
+	RETURN_SEEN_IN(cuMemcpyAtoH_v2, NULL, dst, src, offset, size);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemcpyAtoH_v2_ptds(void *dst, CUarray src,
+						size_t offset, size_t size)
+{
+	RETURN_SEEN_IN(cuMemcpyAtoH_v2_ptds, NULL, dst, src, offset, size);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemcpyAtoA_v2(CUarray dst, size_t dst_offset,
+					   CUarray src, size_t src_offset,
+					   size_t size)
+{
+	RETURN_SEEN_IN(cuMemcpyAtoA_v2, NULL, dst, dst_offset, src, src_offset,
+		       size);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemcpyAtoA_v2_ptds(CUarray dst, size_t dst_offset,
+						CUarray src, size_t src_offset,
+						size_t size)
+{
+	RETURN_SEEN_IN(cuMemcpyAtoA_v2_ptds, NULL, dst, dst_offset, src,
+		       src_offset, size);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemcpyHtoAAsync_v2(CUarray dst, size_t offset,
+						const void *src, size_t size,
+						CUstream stream)
+{
+	RETURN_SEEN(cuMemcpyHtoAAsync_v2, dst, offset, src, size, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemcpyHtoAAsync_v2_ptsz(CUarray dst, size_t offset,
+						     const void *src,
+						     size_t size,
+						     CUstream stream)
+{
+	RETURN_SEEN(cuMemcpyHtoAAsync_v2_ptsz, dst, offset, src, size, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemcpyAtoHAsync_v2(void *dst, CUarray src,
+						size_t offset, size_t size,
+						CUstream stream)
+{
+	RETURN_SEEN(cuMemcpyAtoHAsync_v2, dst, src, offset, size, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemcpyAtoHAsync_v2_ptsz(void *dst, CUarray src,
+						     size_t offset, size_t size,
+						     CUstream stream)
+{
+	RETURN_SEEN(cuMemcpyAtoHAsync_v2_ptsz, dst, src, offset, size, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemPrefetchAsync(CUdeviceptr p, size_t size,
+					      CUdevice device, CUstream stream)
+{
+	RETURN_SEEN(cuMemPrefetchAsync, p, size, device, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemPrefetchAsync_ptsz(CUdeviceptr p, size_t size,
+						   CUdevice device,
+						   CUstream stream)
+{
+	RETURN_SEEN(cuMemPrefetchAsync_ptsz, p, size, device, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemPrefetchAsync_v2(CUdeviceptr p, size_t size,
+						 CUmemLocation location,
+						 unsigned int flags,
+						 CUstream stream)
+{
+	RETURN_SEEN(cuMemPrefetchAsync_v2, p, size, location, flags, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemPrefetchAsync_v2_ptsz(CUdeviceptr p,
+						      size_t size,
+						      CUmemLocation location,
+						      unsigned int flags,
+						      CUstream stream)
+{
+	RETURN_SEEN(cuMemPrefetchAsync_v2_ptsz, p, size, location, flags,
+		    stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamAttachMemAsync(CUstream stream,
+						  CUdeviceptr p, size_t size,
+						  unsigned int flags)
+{
+	RETURN_SEEN(cuStreamAttachMemAsync, stream, p, size, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuStreamAttachMemAsync_ptsz(CUstream stream,
+						       CUdeviceptr p,
+						       size_t size,
+						       unsigned int flags)
+{
+	RETURN_SEEN(cuStreamAttachMemAsync_ptsz, stream, p, size, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemMapArrayAsync(CUarrayMapInfo *list,
+					      unsigned int n, CUstream stream)
+{
+	RETURN_SEEN(cuMemMapArrayAsync, list, n, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemMapArrayAsync_ptsz(CUarrayMapInfo *list,
+						   unsigned int n,
+						   CUstream stream)
+{
+	RETURN_SEEN(cuMemMapArrayAsync_ptsz, list, n, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuGraphicsUnmapResources(
+	unsigned int n, CUgraphicsResource *resources, CUstream stream)
+{
+	RETURN_SEEN(cuGraphicsUnmapResources, n, resources, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuGraphicsUnmapResources_ptsz(
+	unsigned int n, CUgraphicsResource *resources, CUstream stream)
+{
+	RETURN_SEEN(cuGraphicsUnmapResources_ptsz, n, resources, stream);
+}
+
+/* All streams. */
+VS_EXPORT CUresult CUDAAPI cuCtxRecordEvent(CUcontext ctx, CUevent event)
+{
+	if (vs_enter(VS_API_cuCtxRecordEvent))
+		vs_stream_give_up();
+	return vs_seen(vs_real.cuCtxRecordEvent(ctx, event));
+}
+
+VS_EXPORT CUresult CUDAAPI cuCtxWaitEvent(CUcontext ctx, CUevent event)
+{
+	if (vs_enter(VS_API_cuCtxWaitEvent))
+		vs_stream_give_up();
+	return vs_seen(vs_real.cuCtxWaitEvent(ctx, event));
+}
+
+#if CUDA_VERSION >= 13000
+VS_EXPORT CUresult CUDAAPI cuMemPrefetchBatchAsync(
+	CUdeviceptr *list, size_t *sizes, size_t n, CUmemLocation *locations,
+	size_t *indices, size_t n_locations, unsigned long long flags,
+	CUstream stream)
+{
+	RETURN_SEEN(cuMemPrefetchBatchAsync, list, sizes, n, locations, indices,
+		    n_locations, flags, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemPrefetchBatchAsync_ptsz(
+	CUdeviceptr *list, size_t *sizes, size_t n, CUmemLocation *locations,
+	size_t *indices, size_t n_locations, unsigned long long flags,
+	CUstream stream)
+{
+	RETURN_SEEN(cuMemPrefetchBatchAsync_ptsz, list, sizes, n, locations,
+		    indices, n_locations, flags, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemDiscardBatchAsync(CUdeviceptr *list,
+						  size_t *sizes, size_t n,
+						  unsigned long long flags,
+						  CUstream stream)
+{
+	RETURN_SEEN(cuMemDiscardBatchAsync, list, sizes, n, flags, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemDiscardBatchAsync_ptsz(CUdeviceptr *list,
+						       size_t *sizes, size_t n,
+						       unsigned long long flags,
+						       CUstream stream)
+{
+	RETURN_SEEN(cuMemDiscardBatchAsync_ptsz, list, sizes, n, flags, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemDiscardAndPrefetchBatchAsync(
+	CUdeviceptr *list, size_t *sizes, size_t n, CUmemLocation *locations,
+	size_t *indices, size_t n_locations, unsigned long long flags,
+	CUstream stream)
+{
+	RETURN_SEEN(cuMemDiscardAndPrefetchBatchAsync, list, sizes, n,
+		    locations, indices, n_locations, flags, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemDiscardAndPrefetchBatchAsync_ptsz(
+	CUdeviceptr *list, size_t *sizes, size_t n, CUmemLocation *locations,
+	size_t *indices, size_t n_locations, unsigned long long flags,
+	CUstream stream)
+{
+	RETURN_SEEN(cuMemDiscardAndPrefetchBatchAsync_ptsz, list, sizes, n,
+		    locations, indices, n_locations, flags, stream);
+}
+#endif

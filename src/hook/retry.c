@@ -18,6 +18,12 @@
 		vs_enter(VS_API_##call);                                       \
 		RETURN_ANSWER(call, __VA_ARGS__);                              \
 	} while (0)
+/* The same, of what comes in a stream, but is no work of the GPU's. */
+#define RETURN_RETRIED_IN(call, stream, ...)                                   \
+	do {                                                                   \
+		VS_ENTER_STREAM(call, stream);                                 \
+		RETURN_ANSWER(call, __VA_ARGS__);                              \
+	} while (0)
 /* The same, of what gives a stream work. */
 #define RETURN_RETRIED_WORK(call, stream, ...)                                 \
 	do {                                                                   \
@@ -35,13 +41,13 @@
 VS_EXPORT CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *out, size_t size,
 					   CUstream stream)
 {
-	RETURN_RETRIED(cuMemAllocAsync, out, size, stream);
+	RETURN_RETRIED_IN(cuMemAllocAsync, stream, out, size, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t size,
 						CUstream stream)
 {
-	RETURN_RETRIED(cuMemAllocAsync_ptsz, out, size, stream);
+	RETURN_RETRIED_IN(cuMemAllocAsync_ptsz, stream, out, size, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *out,
@@ -49,7 +55,8 @@ VS_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *out,
 						   CUmemoryPool pool,
 						   CUstream stream)
 {
-	RETURN_RETRIED(cuMemAllocFromPoolAsync, out, size, pool, stream);
+	RETURN_RETRIED_IN(cuMemAllocFromPoolAsync, stream, out, size, pool,
+			  stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out,
@@ -57,7 +64,8 @@ VS_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out,
 							CUmemoryPool pool,
 							CUstream stream)
 {
-	RETURN_RETRIED(cuMemAllocFromPoolAsync_ptsz, out, size, pool, stream);
+	RETURN_RETRIED_IN(cuMemAllocFromPoolAsync_ptsz, stream, out, size, pool,
+			  stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *out, size_t size,
@@ -226,12 +234,12 @@ VS_EXPORT CUresult CUDAAPI cuGraphInstantiateWithParams_ptsz(
 
 VS_EXPORT CUresult CUDAAPI cuGraphUpload(CUgraphExec exec, CUstream stream)
 {
-	RETURN_RETRIED(cuGraphUpload, exec, stream);
+	RETURN_RETRIED_IN(cuGraphUpload, stream, exec, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 {
-	RETURN_RETRIED(cuGraphUpload_ptsz, exec, stream);
+	RETURN_RETRIED_IN(cuGraphUpload_ptsz, stream, exec, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream stream)

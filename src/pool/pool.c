@@ -165,6 +165,9 @@ static enum vs_reuse reuse_for(const struct vs_pool *pool)
 					!vs_modules_are_own()
 				? VS_REUSE_COMPLETE
 				: VS_REUSE_STREAM;
+	/* to set what is handed out the host waits in a stream of its own */
+	if (reuse == VS_REUSE_STREAM && vs_fill_is_on())
+		reuse = VS_REUSE_COMPLETE;
 	return reuse;
 }
 

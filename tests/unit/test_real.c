@@ -68,7 +68,7 @@ static void check_unbound(void *arg)
 	CHECK(vs_real.cuMemAlloc_v2(&p, 1) == CUDA_ERROR_NOT_INITIALIZED);
 	CHECK(vs_real.cuStreamSynchronize_ptsz(0) ==
 	      CUDA_ERROR_NOT_INITIALIZED);
-	CHECK(!vs_real.cuCtxWaitEvent);
+	CHECK(!vs_real.cuEventDestroy_v2);
 	CHECK(vs_real_row(check_unbound) == -1 && vs_real_row(NULL) == -1);
 	CHECK(!vs_real_bind(NULL));
 	CHECK(!vs_real_bind((void *)malloc));
