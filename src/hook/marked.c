@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * marked: what a stream is given that comes right behind the work before it:
- * records of events, writes of a value, signals. Nothing waits for them that
- * does not wait for that work, so what was freed needs no marker; but a kernel
- * of another stream may wait for them: this one is in use, too (Note [Two
- * feeders] in base/stream.h).
+ * records of events, writes of a value, signals, copies of arrays, what is done
+ * to managed memory. None of it waits for more than that work, so what was
+ * freed needs no marker; but a kernel of another stream may wait for them: this
+ * one is in use, too (Note [Two feeders] in base/stream.h).
  */
 #include "hook/hook.h"
 
