@@ -17,7 +17,6 @@ static void begin_again(void)
 	while (n != VS_STREAM_SEVERAL &&
 	       !atomic_compare_exchange_weak(&vs_stream.n, &n, 0))
 		;
-	/* who does it again and again would have all threads write */
 	if (atomic_fetch_add(&vs_stream.changes, 1) >= VS_STREAM_MOST_CHANGES)
 		vs_stream_give_up();
 }

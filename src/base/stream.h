@@ -36,7 +36,7 @@
 /* A step of training has some hundred; who has more streams uses them in it. */
 #define VS_STREAM_ENOUGH 1000
 #define VS_STREAM_SEVERAL UINT_MAX
-
+/* Hardly one of one stream does it so often, and each has all threads write. */
 #define VS_STREAM_MOST_CHANGES 10000
 
 struct vs_stream {
