@@ -69,6 +69,13 @@ static inline void vs_stream_rely(void)
 		atomic_store(&vs_stream.is_relied_on, true);
 }
 
+/* There are several, for ever. */
+static inline bool vs_stream_is_given_up(void)
+{
+	return atomic_load_explicit(&vs_stream.n, memory_order_relaxed) ==
+	       VS_STREAM_SEVERAL;
+}
+
 /* It has long been one stream. */
 static inline bool vs_stream_is_single(void)
 {

@@ -123,35 +123,30 @@ static bool record_marker(struct vs_fence *f)
 		.epoch = epoch,
 		.events = events,
 		.recorded = vs_vmm_ticks(),
-		.is_loose = atomic_load(&f->loose) > covered,
-		.is_empty = atomic_load(&f->bare) <= covered};
+		.is_loose = atomic_load(&f->is_loose) ||
+			    atomic_load(&f->bare) <= covered};
 	f->tail++;
 	atomic_store_explicit(&f->covered, epoch, memory_order_release);
 	return true;
 }
 
 /*
- * See Note [Thin out]; f->lock held. The one that a newcomer is ordered behind
- * stays, too. The next stands for frees that have work behind them, then.
+ * See Note [Thin out]; f->lock held. So does the one that a newcomer is ordered
+ * behind.
  */
 static void thin_out(struct vs_fence *f)
 {
 	unsigned from = f->head, to = from, end = f->tail;
 	uint64_t done = atomic_load_explicit(&f->done, memory_order_relaxed);
-	bool is_loose = false;
 
 	for (unsigned i = from; i != end; i++) {
 		struct vs_marker *m = &f->ring[i % VS_MARKERS];
 
 		if ((i - from) % 2 == 0 || i == end - 1 || m->is_kept ||
-		    m->epoch == done) {
-			m->is_loose |= is_loose;
+		    m->epoch == done)
 			f->ring[to++ % VS_MARKERS] = *m;
-			is_loose = false;
-		} else {
+		else
 			vs_events_keep(&f->spare, m->events);
-			is_loose |= m->epoch > done && !m->is_empty;
-		}
 	}
 	f->tail = to;
 }

@@ -33,11 +33,12 @@
  * does not hold: a marker since the last change of the stream was seen
  * complete. A second may come into use, and must not be held up by what waits
  * for it: so it is done by markers alone that were recorded for a free, with no
- * work between the first of their frees and themselves. What such a one covers
- * the driver's cuMemFree would have waited for. What no wait of the context
- * holds back gets memory that is complete, and from then on that is so for all:
- * another context, another process, what was registered (vs_fence_lend). Of
- * drivers that need no call of CUDA's none may be there (base/modules).
+ * work between the last free before them and themselves. What such a one covers
+ * the driver's cuMemFree would have waited for, in that last free. What no wait
+ * of the context holds back gets memory that is complete, and from then on that
+ * is so for all: another context, another process, what was registered
+ * (vs_fence_lend). Of drivers that need no call of CUDA's none may be there
+ * (base/modules).
  *
  * Note [Tag and record]: a free does fence, then load epoch; a record does
  * store epoch + 1, then fence, then look which contexts there are, then
@@ -78,9 +79,8 @@ struct vs_marker {
 	struct vs_event *events; /* not yet seen complete */
 	uint64_t recorded;	 /* ticks */
 	bool is_kept;		 /* see vs_fence_keep() */
-	/* it may cover work that came after a free with one of its tags */
+	/* not recorded for a free, or work came between; Note [One stream] */
 	bool is_loose;
-	bool is_empty; /* it was recorded for no free: nothing waited for it */
 };
 
 /*
@@ -95,7 +95,7 @@ struct vs_fence {
 	_Atomic uint64_t complete; /* and, up to this one, be unmapped */
 	_Atomic bool is_broken; /* a marker failed: there are no more of them */
 	_Atomic uint64_t bare; /* the newest tag that anything was freed with */
-	_Atomic uint64_t loose; /* the newest with work behind it, unmarked */
+	_Atomic bool is_loose; /* unmarked work came since the last free */
 	_Atomic bool is_barred; /* policy stream orders nothing any more */
 	/* all below; leaf, but for ctx's lock */
 	_Alignas(64) pthread_mutex_t lock;
@@ -161,11 +161,28 @@ static inline uint64_t vs_fence_tag_freed(struct vs_fence *f)
 	return tag;
 }
 
-/* Work comes next, and what is bare has no marker before it. */
+/*
+ * The program freed something, by a call that would have waited for all work so
+ * far. For Note [One stream], like the next one.
+ */
+static inline void vs_fence_tighten(struct vs_fence *f)
+{
+	if (__builtin_expect(
+		    atomic_load_explicit(&f->is_loose, memory_order_relaxed),
+		    0))
+		atomic_store_explicit(&f->is_loose, false,
+				      memory_order_relaxed);
+}
+
+/*
+ * Work comes next, and what is bare has no marker before it. A line that every
+ * free reads is not written where nobody will want to know.
+ */
 static inline void vs_fence_loosen(struct vs_fence *f)
 {
-	vs_fence_note(&f->loose,
-		      atomic_load_explicit(&f->epoch, memory_order_relaxed));
+	if (f->may_order && !vs_stream_is_given_up() &&
+	    !atomic_load_explicit(&f->is_loose, memory_order_relaxed))
+		atomic_store_explicit(&f->is_loose, true, memory_order_relaxed);
 }
 
 /* Something was freed that no marker covers yet. */

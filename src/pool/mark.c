@@ -72,10 +72,10 @@ void vs_mark_bare(struct vs_pool *pool)
 	atomic_store_explicit(&pool->is_much_bare, false, memory_order_relaxed);
 }
 
-/* What comes late where it is ordered by is a wait of all streams for work. */
+/* In policy ordered one that comes late has all streams wait for work. */
 static bool is_rationed(const struct vs_pool *pool)
 {
-	return !vs_fence_may_order(&pool->fence) &&
+	return !pool->fence.is_ordered &&
 	       !atomic_load_explicit(&pool->is_much_bare,
 				     memory_order_relaxed) &&
 	       !is_scarce(pool);

@@ -15,8 +15,8 @@
  * marker takes some .3 us, a launch a few, and a framework that caches nothing
  * frees before each of them: what is little is rationed, with some to spare for
  * a program that has made few of late; but not where memory is scarce, nor
- * where later work is made to wait for a marker (policies ordered and stream):
- * one behind such a kernel stops all streams with it.
+ * where later work is made to wait for any marker (policy ordered): one behind
+ * such a kernel stops all streams with it.
  *
  * Note [Kernels that wait for the host]: work may be given unseen, or by
  * another thread in the same moment. So only a small part of the device's

@@ -99,11 +99,7 @@ bool vs_ordered_strict(struct vs_fence *f, uint64_t unused)
 	for (unsigned i = f->head; i != f->tail; i++) {
 		const struct vs_marker *m = &f->ring[i % VS_MARKERS];
 
-		if (m->epoch <= atomic_load(&f->done))
-			continue;
-		if (m->is_loose)
-			break;
-		if (!m->is_empty)
+		if (m->epoch > atomic_load(&f->done) && !m->is_loose)
 			last = m;
 	}
 	return last && order_by(f, last);

@@ -94,9 +94,11 @@ CUresult vs_pool_free(CUdeviceptr p)
 		else if ((slab = vs_slab_at(pool, p)))
 			r = vs_tcache_put(tc, slab, p);
 	}
+	if (__builtin_expect(r != CUDA_SUCCESS, 0))
+		r = free_slow(t, current, pool, p);
 	if (__builtin_expect(r == CUDA_SUCCESS, 1))
-		return CUDA_SUCCESS;
-	return free_slow(t, current, pool, p);
+		vs_fence_tighten(&pool->fence);
+	return r;
 }
 
 /* Hot: before each launch, copy and set. */

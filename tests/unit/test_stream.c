@@ -359,8 +359,8 @@ static void test_not_by_a_marker_behind_later_work(void **state)
 	assert_int_equal(fake.orders, 0);
 }
 
-/* The one after it stands for its own frees alone: nor by that, before. */
-static void test_nor_by_one_that_comes_later(void **state)
+/* The driver's own would have waited for that work in the later free. */
+static void test_but_by_one_that_a_free_comes_before(void **state)
 {
 	CUdeviceptr other = take(100 * MiB);
 
@@ -369,57 +369,136 @@ static void test_nor_by_one_that_comes_later(void **state)
 	fake.lag_ns = NEVER;
 	give(large);
 	unmarked_work();
-	work_in(ONE); /* a marker, too late */
+	vs_pool_synchronizing(); /* a marker, too late */
 	give(other);
 	work_in(ONE);
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 1);
+}
+
+/* One that frees nothing waits for nothing. */
+static void test_nor_because_of_a_free_that_fails(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	fake.lag_ns = NEVER;
+	give(large);
+	unmarked_work();
+	assert_int_not_equal(vs_pool_free(large), CUDA_SUCCESS);
 	assert_true(waits_for_it());
 	assert_int_equal(fake.orders, 0);
+}
+
+static CUdeviceptr small_one;
+
+static void *give_small_one(void *unused)
+{
+	give(small_one);
+	return unused;
+}
+
+/* What is small will do, and what another thread frees. */
+static void test_any_free_will_do(void **state)
+{
+	for (int i = 0; i < 2; i++) {
+		fresh(state);
+		settle_in(ONE);
+		small_one = take(4 * KiB);
+		fake.lag_ns = NEVER;
+		give(large);
+		unmarked_work();
+		if (i)
+			in_a_thread(give_small_one);
+		else
+			give_small_one(NULL);
+		assert_false(waits_for_it());
+		assert_int_equal(fake.orders, 1);
+	}
+}
+
+/* What comes behind too late a marker does not spoil the one before. */
+static void test_by_the_last_that_serves(void **state)
+{
+	CUdeviceptr other = take(100 * MiB);
+
+	(void)state;
+	settle_in(ONE);
+	fake.lag_ns = NEVER;
+	give(large);
+	work_in(ONE);
+	give(other);
+	unmarked_work();
+	vs_pool_synchronizing(); /* a marker, too late */
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 1);
+	/* what that one alone covers was not handed out */
+	assert_true(atomic_load(&vs_pool_of(0)->fence.done) <
+		    atomic_load(&vs_pool_of(0)->fence.covered));
+}
+
+enum { N_SMALL = 3 * VS_MARKERS };
+
+static void take_small(CUdeviceptr *small)
+{
+	for (int i = 0; i < N_SMALL; i++)
+		small[i] = take(4 * KiB);
 }
 
 /* More markers than are kept: what is thinned out was ordered by before. */
 static void test_when_there_are_too_many_markers(void **state)
 {
-	enum { N = 3 * VS_MARKERS };
-	static CUdeviceptr small[N];
+	CUdeviceptr small[N_SMALL];
 
 	(void)state;
-	for (int i = 0; i < N; i++)
-		small[i] = take(4 * KiB);
+	take_small(small);
 	settle_in(ONE);
 	fake.lag_ns = NEVER;
-	for (int i = 0; i < N; i++) {
+	for (int i = 0; i < N_SMALL; i++) {
 		give(small[i]);
-		work_in(ONE);
+		vs_pool_synchronizing(); /* a marker, due or not */
 	}
 	free_before_work();
 	assert_false(waits_for_it());
 	assert_in_range(fake.orders, 2, 10);
 }
 
-/*
- * The same before it was so for long: the next marker stands for what was
- * freed before the one that is gone, and may cover work behind that.
- */
-static void test_by_none_that_stands_for_another(void **state)
+/* The same before it was so for long: the next one stands for it. */
+static void test_by_one_that_stands_for_another(void **state)
 {
-	enum { N = VS_MARKERS + 2 };
-	CUdeviceptr small[N];
+	CUdeviceptr small[N_SMALL];
 
 	(void)state;
-	for (int i = 0; i < N; i++)
-		small[i] = take(4 * KiB);
+	take_small(small);
 	work_in(ONE); /* but for so few pieces as yet */
 	give(take(4 * MiB));
 	work_in(ONE);
 	fake.now += 10 * MS;
 	assert_true(vs_fence_poll(&vs_pool_of(0)->fence));
 	fake.lag_ns = NEVER;
-	for (int i = 0; i < N; i++) {
+	for (int i = 0; i < VS_MARKERS + 2; i++) {
 		give(i == 1 ? large : small[i]);
 		vs_pool_synchronizing(); /* a marker, due or not */
 	}
 	much_work_in(ONE);
-	assert_true(waits_for_it());
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 1);
+}
+
+/* A marker costs as much as some ten allocations. */
+static void test_little_is_rationed(void **state)
+{
+	CUdeviceptr small[N_SMALL];
+	unsigned long before;
+
+	(void)state;
+	take_small(small);
+	settle_in(ONE);
+	before = fake.records;
+	for (int i = 0; i < N_SMALL; i++) {
+		give(small[i]);
+		work_in(ONE);
+	}
+	assert_in_range(fake.records, before + 1, before + 10);
 }
 
 /* As the hook of its making does. */
@@ -503,24 +582,6 @@ static void test_one_was_born_unseen(void **state)
 	fake.current = FAKE_CTX;
 	assert_true(is_all_complete());
 	end_ctx(NEWCOMER, 0);
-}
-
-/* The driver waits for the work of the one that ends, not for other work. */
-static void test_what_a_context_leaves_was_not_freed(void **state)
-{
-	(void)state;
-	vs_pool_ctx_born(NEWCOMER, 0);
-	fake.current = NEWCOMER;
-	for (int i = 0; i < 400; i++)
-		take(MiB);
-	fake.current = FAKE_CTX;
-	settle_in(ONE);
-	fake.lag_ns = NEVER;
-	work_in(ONE); /* waits for another stream */
-	end_ctx(NEWCOMER, 0);
-	much_work_in(ONE);
-	take(200 * MiB);
-	assert_int_equal(fake.orders, 0);
 }
 
 /* Work given before, in another stream: a wait holds later work alone. */
@@ -780,13 +841,16 @@ int main(void)
 		T(no_stream_of_a_thread, fresh),
 		T(nor_who_makes_them_for_ever, fresh),
 		T(not_by_a_marker_behind_later_work, fresh),
-		T(nor_by_one_that_comes_later, fresh),
+		T(but_by_one_that_a_free_comes_before, fresh),
+		T(nor_because_of_a_free_that_fails, fresh),
+		T(any_free_will_do, fresh),
+		T(by_the_last_that_serves, fresh),
 		T(when_there_are_too_many_markers, fresh),
-		T(by_none_that_stands_for_another, fresh),
+		T(by_one_that_stands_for_another, fresh),
+		T(little_is_rationed, fresh),
 		T(a_context_is_born, fresh),
 		T(one_is_born_beside_a_capture, fresh),
 		T(one_was_born_unseen, fresh),
-		T(what_a_context_leaves_was_not_freed, fresh),
 		T(not_while_another_stream_has_work_left, fresh),
 		T(nor_without_a_marker_since, fresh),
 		T(not_by_a_marker_of_the_service, fresh),
