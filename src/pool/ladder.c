@@ -190,6 +190,17 @@ static bool wait_for_pending(struct vs_pool *pool, uint64_t span,
 	return is_good;
 }
 
+/* What was freed and may not be handed out yet; not of small objects. */
+static bool is_any_pending(struct vs_pool *pool)
+{
+	bool is_any;
+
+	pthread_mutex_lock(&pool->lock);
+	is_any = pool->pending_bytes > 0;
+	pthread_mutex_unlock(&pool->lock);
+	return is_any;
+}
+
 /* What is pending may be handed out at once; see Note [One stream]. */
 static bool order_pending(struct vs_pool *pool, uint64_t until)
 {
@@ -231,6 +242,8 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		grow_once(pool, kind, span, VS_GROW_MOVE, range_out, &r);
 		if (r != CUDA_ERROR_NOT_FOUND)
 			return r;
+		if (!is_gathered && !is_any_pending(pool))
+			break;
 		if (!wait_for_pending(pool, span, until))
 			break;
 		if (is_gathered)

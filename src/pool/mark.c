@@ -16,8 +16,12 @@
 #define BARE_SHARE 16
 /* A GPU so far behind leaves the host time to wait; ticks, 1 to 3 ms. */
 #define LATE ((uint64_t)2000000)
-/* Before work, for little memory: one in so many ticks, so many at once. */
+/*
+ * Before work, for little memory: one in so many ticks, so many at once. More
+ * where later work can wait for one instead of the host.
+ */
 #define RATION ((uint64_t)3000000)
+#define RATION_TO_ORDER ((uint64_t)1000000)
 #define RATIONS_SPARED 8
 /* Pending ranges looked at for one that fits; 128 found hardly more. */
 #define FITS_TRIED 32
@@ -32,15 +36,17 @@
 /* There is a marker to be had for little memory; see Note [Before work]. */
 static bool takes_ration(struct vs_pool *pool)
 {
+	uint64_t ration =
+		vs_fence_may_order(&pool->fence) ? RATION_TO_ORDER : RATION;
 	uint64_t now = vs_vmm_ticks(), used;
 
 	/* two threads at once may take one for both: no matter */
 	used = atomic_load_explicit(&pool->rations_used, memory_order_relaxed);
 	if (used < now)
 		used = now;
-	if (used - now >= RATION * RATIONS_SPARED)
+	if (used - now >= ration * RATIONS_SPARED)
 		return false;
-	atomic_store_explicit(&pool->rations_used, used + RATION,
+	atomic_store_explicit(&pool->rations_used, used + ration,
 			      memory_order_relaxed);
 	return true;
 }

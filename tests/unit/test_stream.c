@@ -111,6 +111,24 @@ static void test_later_work_waits_not_the_host(void **state)
 	assert_in_range(fake.held, 1, 250 * MiB);
 }
 
+/* All that was freed is handed out; what it is too scattered for is made. */
+static void test_no_wait_where_nothing_is_pending(void **state)
+{
+	CUdeviceptr p[60];
+
+	(void)state;
+	for (int i = 0; i < 60; i++)
+		p[i] = take(5 * MiB);
+	settle_in(ONE);
+	fake.lag_ns = NEVER;
+	for (int i = 1; i < 60; i += 2)
+		give(p[i]);
+	work_in(ONE);
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 1);
+	assert_int_equal(vs_pool_of(0)->pending_bytes, 0);
+}
+
 /* Nothing waits for what is little, or complete. */
 static void test_no_order_without_need(void **state)
 {
@@ -826,6 +844,7 @@ int main(void)
 #define T(name, setup) cmocka_unit_test_setup(test_##name, setup)
 	const struct CMUnitTest tests[] = {
 		T(later_work_waits_not_the_host, fresh),
+		T(no_wait_where_nothing_is_pending, fresh),
 		T(no_order_without_need, fresh),
 		T(policy_complete_waits, fresh_complete),
 		T(not_with_two_streams, fresh),
