@@ -292,7 +292,7 @@ bool vs_view_may_add(struct vs_pool *pool, struct vs_chunk *c)
 {
 	struct vs_view *v;
 
-	if (c->n_on < VS_VIEWS)
+	if (c->n_on < VS_VIEWS_WAITING)
 		return true;
 	TAILQ_FOREACH (v, &c->views, link) {
 		if (may_go(pool, v))

@@ -23,8 +23,13 @@ struct vs_chunk;
 struct vs_range;
 struct vs_heap;
 
-/* Views of one chunk at most, more or less (HACKING.md has the comparison). */
+/*
+ * Views of one chunk at most (HACKING.md has the comparison). More if none may
+ * go: what later work waits for on the device (Note [One stream] in pool/fence)
+ * stays mapped until the host has seen it complete.
+ */
 #define VS_VIEWS 8
+#define VS_VIEWS_WAITING 32
 
 struct vs_view {
 	struct vs_chunk *chunk; /* constant */

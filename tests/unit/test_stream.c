@@ -129,6 +129,42 @@ static void test_no_wait_where_nothing_is_pending(void **state)
 	assert_int_equal(vs_pool_of(0)->pending_bytes, 0);
 }
 
+/*
+ * Blocks of ever other sizes, behind a GPU that is never seen to get on: what
+ * they leave is mapped again and again, and cannot be unmapped meanwhile.
+ */
+static void test_what_is_scattered_is_not_made_anew(void **state)
+{
+	enum { BLOCKS = 12, ROUNDS = 1000 };
+	CUdeviceptr p[BLOCKS] = {0};
+	uint64_t size[BLOCKS] = {0}, live = 0, peak = 0;
+	uint32_t random = 1;
+
+	(void)state;
+	give(large);
+	for (int round = 0; round < ROUNDS; round++) {
+		int i;
+
+		if (round == 2 * BLOCKS) {
+			fake.now += 10000 * MS;
+			settle_in(ONE);
+			fake.lag_ns = NEVER;
+		}
+		random = random * 1664525 + 1013904223;
+		i = (int)(random >> 8) % BLOCKS;
+		if (p[i])
+			give(p[i]);
+		live -= size[i];
+		size[i] = (2 + (random >> 20) % 160) * 2 * MiB;
+		work_in(ONE);
+		p[i] = take(size[i]);
+		live += size[i];
+		peak = live > peak ? live : peak;
+		fake.now += 20 * MS;
+	}
+	assert_in_range(fake.held, peak, peak / 100 * 106);
+}
+
 /* Nothing waits for what is little, or complete. */
 static void test_no_order_without_need(void **state)
 {
@@ -845,6 +881,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(later_work_waits_not_the_host, fresh),
 		T(no_wait_where_nothing_is_pending, fresh),
+		T(what_is_scattered_is_not_made_anew, fresh),
 		T(no_order_without_need, fresh),
 		T(policy_complete_waits, fresh_complete),
 		T(not_with_two_streams, fresh),
