@@ -1,0 +1,553 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Note [One stream] of pool/fence.h, on the counting driver: policy stream has
+ * later work wait where policy complete would have the host wait, by which
+ * markers, and until what comes.
+ */
+#include <pthread.h>
+
+#include "driver/real.h"
+#include "pool/capture.h"
+#include "stream_test.h"
+
+#define NEWCOMER ((CUcontext)0x2000)
+
+static void test_later_work_waits_not_the_host(void **state)
+{
+	CUdeviceptr before = large;
+
+	(void)state;
+	settle_in(ONE);
+	free_before_work();
+	assert_false(waits_for_it());
+	assert_int_equal(large, before);
+	assert_int_equal(fake.orders, 1);
+	assert_int_equal(vs_stat_get(stats(), orders), 1);
+	assert_in_range(fake.held, 1, 250 * MiB);
+}
+
+/* All that was freed is handed out; what it is too scattered for is made. */
+static void test_no_wait_where_nothing_is_pending(void **state)
+{
+	CUdeviceptr p[60];
+
+	(void)state;
+	for (int i = 0; i < 60; i++)
+		p[i] = take(5 * MiB);
+	settle_in(ONE);
+	fake.lag_ns = NEVER;
+	for (int i = 1; i < 60; i += 2)
+		give(p[i]);
+	work_in(ONE);
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 1);
+	assert_int_equal(vs_pool_of(0)->pending_bytes, 0);
+}
+
+/*
+ * Blocks of ever other sizes, behind a GPU that is never seen to get on: what
+ * they leave is mapped again and again, and cannot be unmapped meanwhile.
+ */
+static void test_what_is_scattered_is_not_made_anew(void **state)
+{
+	enum { BLOCKS = 12, ROUNDS = 1000 };
+	CUdeviceptr p[BLOCKS] = {0};
+	uint64_t size[BLOCKS] = {0}, live = 0, peak = 0;
+	uint32_t random = 1;
+
+	(void)state;
+	give(large);
+	for (int round = 0; round < ROUNDS; round++) {
+		int i;
+
+		if (round == 2 * BLOCKS) {
+			fake.now += 10000 * MS;
+			settle_in(ONE);
+			fake.lag_ns = NEVER;
+		}
+		random = random * 1664525 + 1013904223;
+		i = (int)(random >> 8) % BLOCKS;
+		if (p[i])
+			give(p[i]);
+		live -= size[i];
+		size[i] = (2 + (random >> 20) % 160) * 2 * MiB;
+		work_in(ONE);
+		p[i] = take(size[i]);
+		live += size[i];
+		peak = live > peak ? live : peak;
+		fake.now += 20 * MS;
+	}
+	assert_in_range(fake.held, peak, peak / 100 * 106);
+}
+
+/* Nothing waits for what is little, or complete. */
+static void test_no_order_without_need(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	give(take(2 * MiB));
+	work_in(ONE);
+	take(2 * MiB);
+	give(large);
+	work_in(ONE);
+	fake.now += MS;
+	vs_fence_poll(&vs_pool_of(0)->fence);
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+static void test_policy_complete_waits(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	free_before_work();
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+/* Behind what is bare, with no marker before it. */
+static void unmarked_work(void)
+{
+	CUresult(CUDAAPI * version)(CUcontext, unsigned *) =
+		vs_real.cuCtxGetApiVersion;
+
+	vs_real.cuCtxGetApiVersion = not_permitted;
+	work_in(ONE);
+	vs_real.cuCtxGetApiVersion = version;
+}
+
+/*
+ * A marker behind work that came after the free: that may wait for what another
+ * stream is given next, which must not wait for it.
+ */
+static void test_not_by_a_marker_behind_later_work(void **state)
+{
+
+	(void)state;
+	settle_in(ONE);
+	fake.lag_ns = NEVER;
+	give(large);
+	unmarked_work();
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+/* The driver's own would have waited for that work in the later free. */
+static void test_but_by_one_that_a_free_comes_before(void **state)
+{
+	CUdeviceptr other = take(100 * MiB);
+
+	(void)state;
+	settle_in(ONE);
+	fake.lag_ns = NEVER;
+	give(large);
+	unmarked_work();
+	vs_pool_synchronizing(); /* a marker, too late */
+	give(other);
+	work_in(ONE);
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 1);
+}
+
+/* One that frees nothing waits for nothing. */
+static void test_nor_because_of_a_free_that_fails(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	fake.lag_ns = NEVER;
+	give(large);
+	unmarked_work();
+	assert_int_not_equal(vs_pool_free(large), CUDA_SUCCESS);
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+static CUdeviceptr small_one;
+
+static void *give_small_one(void *unused)
+{
+	give(small_one);
+	return unused;
+}
+
+/* What is small will do, and what another thread frees. */
+static void test_any_free_will_do(void **state)
+{
+	for (int i = 0; i < 2; i++) {
+		fresh(state);
+		settle_in(ONE);
+		small_one = take(4 * KiB);
+		fake.lag_ns = NEVER;
+		give(large);
+		unmarked_work();
+		if (i)
+			in_a_thread(give_small_one);
+		else
+			give_small_one(NULL);
+		assert_false(waits_for_it());
+		assert_int_equal(fake.orders, 1);
+	}
+}
+
+/* What comes behind too late a marker does not spoil the one before. */
+static void test_by_the_last_that_serves(void **state)
+{
+	CUdeviceptr other = take(100 * MiB);
+
+	(void)state;
+	settle_in(ONE);
+	fake.lag_ns = NEVER;
+	give(large);
+	work_in(ONE);
+	give(other);
+	unmarked_work();
+	vs_pool_synchronizing(); /* a marker, too late */
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 1);
+	/* what that one alone covers was not handed out */
+	assert_true(atomic_load(&vs_pool_of(0)->fence.done) <
+		    atomic_load(&vs_pool_of(0)->fence.covered));
+}
+
+enum { N_SMALL = 3 * VS_MARKERS };
+
+static void take_small(CUdeviceptr *small)
+{
+	for (int i = 0; i < N_SMALL; i++)
+		small[i] = take(4 * KiB);
+}
+
+/* More markers than are kept: what is thinned out was ordered by before. */
+static void test_when_there_are_too_many_markers(void **state)
+{
+	CUdeviceptr small[N_SMALL];
+
+	(void)state;
+	take_small(small);
+	settle_in(ONE);
+	fake.lag_ns = NEVER;
+	for (int i = 0; i < N_SMALL; i++) {
+		give(small[i]);
+		vs_pool_synchronizing(); /* a marker, due or not */
+	}
+	free_before_work();
+	assert_false(waits_for_it());
+	assert_in_range(fake.orders, 2, 10);
+}
+
+/* The same before it was so for long: the next one stands for it. */
+static void test_by_one_that_stands_for_another(void **state)
+{
+	CUdeviceptr small[N_SMALL];
+
+	(void)state;
+	take_small(small);
+	work_in(ONE); /* but for so few pieces as yet */
+	give(take(4 * MiB));
+	work_in(ONE);
+	fake.now += 10 * MS;
+	assert_true(vs_fence_poll(&vs_pool_of(0)->fence));
+	fake.lag_ns = NEVER;
+	for (int i = 0; i < VS_MARKERS + 2; i++) {
+		give(i == 1 ? large : small[i]);
+		vs_pool_synchronizing(); /* a marker, due or not */
+	}
+	much_work_in(ONE);
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 1);
+}
+
+/* A marker costs as much as some ten allocations. */
+static void test_little_is_rationed(void **state)
+{
+	CUdeviceptr small[N_SMALL];
+	unsigned long before;
+
+	(void)state;
+	take_small(small);
+	settle_in(ONE);
+	before = fake.records;
+	for (int i = 0; i < N_SMALL; i++) {
+		give(small[i]);
+		work_in(ONE);
+	}
+	assert_in_range(fake.records, before + 1, before + 10);
+}
+
+/* As the hook of its making does. */
+static void a_context_comes(void)
+{
+	vs_pool_ctx_born(NEWCOMER, 0);
+	vs_pool_ctx_come();
+}
+
+static bool is_all_complete(void)
+{
+	struct vs_fence *f = &vs_pool_of(0)->fence;
+
+	return atomic_load(&f->complete) >= atomic_load(&f->done);
+}
+
+/* Freed, and handed out again, before its work is complete. */
+static void hand_out_early(uint64_t lag_ns)
+{
+	fake.lag_ns = lag_ns;
+	give(large);
+	work_in(ONE);
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 1);
+	assert_false(is_all_complete());
+}
+
+/* As by policy complete, whatever comes. */
+static void check_that_it_is_over(void)
+{
+	unsigned long before = fake.orders;
+
+	assert_true(is_all_complete());
+	fake.now += 10000 * MS;
+	settle_in(ONE);
+	large = take(200 * MiB);
+	free_before_work();
+	assert_int_not_equal(take(200 * MiB), large);
+	assert_int_equal(fake.orders, before);
+}
+
+/* The host waits for what was handed out, and nothing is ordered any more. */
+static void test_a_context_is_born(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(3000 * MS);
+	before = fake.now;
+	a_context_comes();
+	assert_in_range(fake.now, before + 2900 * MS, before + 3100 * MS);
+	end_ctx(NEWCOMER, 0);
+	fake.lag_ns = 0;
+	check_that_it_is_over();
+}
+
+/* No event can be waited for on the device, nor need it. */
+static void test_one_is_born_beside_a_capture(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(3000 * MS);
+	vs_capture_before_begin(TWO);
+	vs_capture_after_begin(TWO, false, CU_STREAM_CAPTURE_MODE_RELAXED,
+			       true);
+	a_context_comes();
+	assert_true(is_all_complete());
+	vs_capture_ended(TWO, false);
+	end_ctx(NEWCOMER, 0);
+}
+
+/* It comes to the pool, though no hook told of it before. */
+static void test_one_was_born_unseen(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(3000 * MS);
+	fake.current = NEWCOMER;
+	take(4 * KiB);
+	fake.current = FAKE_CTX;
+	assert_true(is_all_complete());
+	end_ctx(NEWCOMER, 0);
+}
+
+/* Work given before, in another stream: a wait holds later work alone. */
+static void test_not_while_another_stream_has_work_left(void **state)
+{
+	(void)state;
+	settle_in(TWO);
+	fake.lag_ns = NEVER; /* a kernel that uses the block */
+	give(large);
+	much_work_in(ONE);
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+static void test_nor_without_a_marker_since(void **state)
+{
+	(void)state;
+	settle_in(TWO);
+	fake.lag_ns = NEVER;
+	give(large);
+	vs_pool_synchronizing(); /* a marker, due or not */
+	much_work_in(ONE);
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+static void by_ticks(void)
+{
+	for (int i = 0; i < 4; i++) {
+		fake.now += 4000 * MS;
+		vs_pool_tick();
+	}
+}
+
+static void by_others(void)
+{
+	vs_pool_give_way(0);
+}
+
+/*
+ * What is recorded for nothing covers work that may wait for what another
+ * stream is given next, and that no free waited for.
+ */
+static void order_by_nothing(void (*record)(void))
+{
+	CUdeviceptr p[60];
+	unsigned long before;
+
+	settle_in(ONE);
+	for (int i = 0; i < 60; i++)
+		p[i] = take(10 * MiB);
+	for (int i = 0; i < 60; i += 2)
+		give(p[i]);
+	work_in(ONE);
+	fake.now += 10 * MS;
+	vs_fence_poll(&vs_pool_of(0)->fence);
+	take(64 * KiB);
+	before = fake.records;
+	fake.lag_ns = NEVER;
+	work_in(ONE);
+	assert_int_equal(fake.records, before);
+	record();
+	assert_true(fake.records > before);
+	much_work_in(ONE);
+	take(200 * MiB);
+	assert_int_equal(fake.orders, 0);
+}
+
+static void test_not_by_a_marker_of_the_service(void **state)
+{
+	(void)state;
+	order_by_nothing(by_ticks);
+}
+
+static void test_not_by_a_marker_for_others(void **state)
+{
+	(void)state;
+	order_by_nothing(by_others);
+}
+
+/* A peer need not use any stream of ours. */
+static void test_not_with_a_peer(void **state)
+{
+	(void)state;
+	vs_pool_ctx_born(NEWCOMER, 1);
+	assert_int_equal(vs_pool_peer(NEWCOMER, FAKE_CTX, true), CUDA_SUCCESS);
+	settle_in(ONE);
+	free_before_work();
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+/* What is registered, or exported, is complete; and all that comes after. */
+static void test_memory_is_lent(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(5 * MS);
+	before = fake.now;
+	vs_pool_pin(large);
+	assert_in_range(fake.now, before + 4 * MS, before + 10 * MS);
+	fake.lag_ns = 0;
+	check_that_it_is_over();
+}
+
+static void test_all_is_lent(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(5 * MS);
+	vs_pool_lend_all();
+	fake.lag_ns = 0;
+	check_that_it_is_over();
+}
+
+/*
+ * The work may wait for the thread that lends, which the driver would not hold
+ * up: it is not for ever, and not each time.
+ */
+static void test_what_is_lent_is_not_waited_for_for_ever(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(NEVER);
+	before = fake.now;
+	vs_pool_pin(large);
+	assert_in_range(fake.now, before + 9000 * MS, before + 11000 * MS);
+	before = fake.now;
+	a_context_comes();
+	vs_pool_pin(large);
+	assert_in_range(fake.now, before, before + 100 * MS);
+	end_ctx(NEWCOMER, 0);
+	assert_int_equal(fake.orders, 1);
+}
+
+static CUresult CUDAAPI no_waits(CUcontext ctx, CUevent event)
+{
+	(void)ctx, (void)event;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
+/* The pool goes on as by policy complete. */
+static void test_the_driver_refuses(void **state)
+{
+	CUresult(CUDAAPI * wait)(CUcontext, CUevent) = vs_real.cuCtxWaitEvent;
+
+	(void)state;
+	settle_in(ONE);
+	vs_real.cuCtxWaitEvent = no_waits;
+	free_before_work();
+	assert_true(waits_for_it());
+	/* nor is it tried again */
+	vs_real.cuCtxWaitEvent = wait;
+	free_before_work();
+	assert_int_not_equal(take(200 * MiB), large);
+	assert_int_equal(fake.orders, 0);
+	assert_int_equal(vs_stat_get(stats(), native), 0);
+}
+
+int main(void)
+{
+#define T(name, setup) cmocka_unit_test_setup(test_##name, setup)
+	const struct CMUnitTest tests[] = {
+		T(later_work_waits_not_the_host, fresh),
+		T(no_wait_where_nothing_is_pending, fresh),
+		T(what_is_scattered_is_not_made_anew, fresh),
+		T(no_order_without_need, fresh),
+		T(policy_complete_waits, fresh_complete),
+		T(not_by_a_marker_behind_later_work, fresh),
+		T(but_by_one_that_a_free_comes_before, fresh),
+		T(nor_because_of_a_free_that_fails, fresh),
+		T(any_free_will_do, fresh),
+		T(by_the_last_that_serves, fresh),
+		T(when_there_are_too_many_markers, fresh),
+		T(by_one_that_stands_for_another, fresh),
+		T(little_is_rationed, fresh),
+		T(a_context_is_born, fresh),
+		T(one_is_born_beside_a_capture, fresh),
+		T(one_was_born_unseen, fresh),
+		T(not_while_another_stream_has_work_left, fresh),
+		T(nor_without_a_marker_since, fresh),
+		T(not_by_a_marker_of_the_service, fresh),
+		T(not_by_a_marker_for_others, fresh),
+		T(memory_is_lent, fresh),
+		T(all_is_lent, fresh),
+		T(what_is_lent_is_not_waited_for_for_ever, fresh),
+		T(the_driver_refuses, fresh),
+		T(not_with_a_peer, fresh), /* it stays one */
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
