@@ -66,7 +66,7 @@ static void *cut(unsigned shift)
 	return p;
 }
 
-void *vs_meta_alloc(size_t size)
+void *vs_meta_alloc_dirty(size_t size)
 {
 	unsigned shift = shift_of(size);
 	struct free_item *item;
@@ -80,9 +80,16 @@ void *vs_meta_alloc(size_t size)
 	else
 		item = cut(shift);
 	pthread_mutex_unlock(&lock);
-	if (item)
-		memset(item, 0, size);
 	return item;
+}
+
+void *vs_meta_alloc(size_t size)
+{
+	void *p = vs_meta_alloc_dirty(size);
+
+	if (p)
+		memset(p, 0, size);
+	return p;
 }
 
 void vs_meta_free(void *p, size_t size)

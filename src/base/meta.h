@@ -15,6 +15,8 @@
 
 /* Zeroed memory, aligned to 64 bytes; NULL when mmap fails. */
 void *vs_meta_alloc(size_t size) __attribute__((malloc));
+/* The same with whatever contents: what is large, and filled in part. */
+void *vs_meta_alloc_dirty(size_t size) __attribute__((malloc));
 /* Gives it back; `size` as asked for. NULL is ignored. */
 void vs_meta_free(void *p, size_t size);
 

@@ -161,9 +161,10 @@ bool vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,
 
 	if (batch->n == 0)
 		return true;
-	copy = vs_meta_alloc(sizeof(*copy));
+	copy = vs_meta_alloc_dirty(sizeof(*copy));
 	if (!copy)
 		return false;
+	copy->next = NULL;
 	vs_batch_copy(copy, batch);
 	*s->class[class].pending_end = copy;
 	s->class[class].pending_end = &copy->next;
