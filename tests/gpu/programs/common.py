@@ -23,6 +23,7 @@ class PeakSampler(threading.Thread):
         self.handle = ctypes.c_void_p()
         self.nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.handle))
         self.peak = 0
+        self.cpu = 0.0  # seconds of this thread's, in all
         self.stop = False
         self.base = self.used()
 
@@ -34,26 +35,32 @@ class PeakSampler(threading.Thread):
     def run(self):
         while not self.stop:
             self.peak = max(self.peak, self.used())
+            self.cpu = time.thread_time()
             time.sleep(0.001)
 
 
 def measure(name, step, steps, warmup, sync, checksum_bytes):
     """Runs step(i) warmup + steps times; prints one line: name, steps per
-    second, peak MiB above the start, checksum."""
+    second, CPU time of a step (of all threads but the sampler's: a host that is
+    slow for others' sake takes little more of it), peak MiB above the start,
+    checksum."""
     sampler = PeakSampler()
     sampler.start()
     for i in range(warmup):
         step(i)
     sync()
     start = time.perf_counter()
+    cpu = time.process_time() - sampler.cpu
     for i in range(warmup, warmup + steps):
         step(i)
     sync()
     elapsed = time.perf_counter() - start
+    cpu = time.process_time() - sampler.cpu - cpu
     sampler.stop = True
     sampler.join()
     digest = hashlib.sha256(checksum_bytes()).hexdigest()[:16]
-    print(f"RESULT {name} steps_per_s={steps / elapsed:.3f} "
+    print(f"RESULT {name} cpu_ms={cpu / steps * 1000:.2f} "
+          f"steps_per_s={steps / elapsed:.3f} "
           f"peak_mib={(sampler.peak - sampler.base) / 2**20:.0f} "
           f"sha={digest}", flush=True)
 
