@@ -190,15 +190,20 @@ static bool wait_for_pending(struct vs_pool *pool, uint64_t span,
 	return is_good;
 }
 
-/* What was freed and may not be handed out yet; not of small objects. */
-static bool is_any_pending(struct vs_pool *pool)
+/*
+ * Whatever was freed may be handed out, but for small objects: to wait until it
+ * is complete as well brings nothing.
+ */
+static bool is_all_ordered(struct vs_pool *pool)
 {
-	bool is_any;
+	bool is_any_pending;
 
+	if (!vs_fence_may_order(&pool->fence))
+		return false;
 	pthread_mutex_lock(&pool->lock);
-	is_any = pool->pending_bytes > 0;
+	is_any_pending = pool->pending_bytes > 0;
 	pthread_mutex_unlock(&pool->lock);
-	return is_any;
+	return !is_any_pending;
 }
 
 /* What is pending may be handed out at once; see Note [One stream]. */
@@ -242,7 +247,7 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		grow_once(pool, kind, span, VS_GROW_MOVE, range_out, &r);
 		if (r != CUDA_ERROR_NOT_FOUND)
 			return r;
-		if (!is_gathered && !is_any_pending(pool))
+		if (!is_gathered && is_all_ordered(pool))
 			break;
 		if (!wait_for_pending(pool, span, until))
 			break;
