@@ -131,6 +131,32 @@ static void test_a_kept_one_is_not_passed_over(void **state)
 	assert_true(vs_fence_is_complete(fence, kept + MANY));
 }
 
+/* Note [Thin out]: every second one, but the oldest and one that is kept. */
+static void test_too_many_are_thinned_out(void **state)
+{
+	uint64_t first, kept = 0, last = 0;
+
+	(void)state;
+	first = record(1000);
+	for (int i = 1; i <= VS_MARKERS; i++) {
+		last = record(2000);
+		if (i == 5) {
+			vs_fence_keep(fence);
+			kept = last;
+		}
+	}
+	assert_int_equal(fence->tail - fence->head, VS_MARKERS / 2 + 3);
+	assert_int_equal(fence->ring[fence->head % VS_MARKERS].epoch, first);
+	assert_int_equal(fence->ring[(fence->head + 3) % VS_MARKERS].epoch,
+			 kept);
+	fake.now += 1000;
+	assert_true(vs_fence_poll(fence));
+	assert_false(vs_fence_is_complete(fence, first + 1));
+	fake.now += 1000;
+	assert_true(vs_fence_poll(fence));
+	assert_true(vs_fence_is_complete(fence, last));
+}
+
 static void test_settled_by_one(void **state)
 {
 	unsigned long records = fake.records;
@@ -371,6 +397,7 @@ int main(void)
 		cmocka_unit_test_setup(test_a_wait_asks_for_the_oldest, fresh),
 		cmocka_unit_test_setup(test_a_kept_one_is_not_passed_over,
 				       fresh),
+		cmocka_unit_test_setup(test_too_many_are_thinned_out, fresh),
 		cmocka_unit_test_setup(test_settled_by_one, fresh),
 		cmocka_unit_test_setup(test_looks_follow_the_lag, fresh),
 		cmocka_unit_test_setup(test_covers_a_context_that_arrives,

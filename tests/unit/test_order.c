@@ -132,6 +132,30 @@ static void test_not_by_a_marker_behind_later_work(void **state)
 	assert_int_equal(fake.orders, 0);
 }
 
+/* A marker of this stream was seen complete, after but few pieces of work. */
+static void begin_in_one(void)
+{
+	work_in(ONE);
+	give(take(4 * MiB));
+	work_in(ONE);
+	fake.now += 10 * MS;
+	assert_true(vs_fence_poll(&vs_pool_of(0)->fence));
+}
+
+/* Nor if that work came before it was one stream for long. */
+static void test_not_by_one_behind_earlier_work(void **state)
+{
+	(void)state;
+	begin_in_one();
+	fake.lag_ns = NEVER;
+	give(large);
+	unmarked_work();
+	vs_pool_synchronizing(); /* a marker, too late */
+	much_work_in(ONE);
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
 /* The driver's own would have waited for that work in the later free. */
 static void test_but_by_one_that_a_free_comes_before(void **state)
 {
@@ -259,11 +283,7 @@ static void test_by_one_that_stands_for_another(void **state)
 
 	(void)state;
 	take_small(small);
-	work_in(ONE); /* but for so few pieces as yet */
-	give(take(4 * MiB));
-	work_in(ONE);
-	fake.now += 10 * MS;
-	assert_true(vs_fence_poll(&vs_pool_of(0)->fence));
+	begin_in_one();
 	fake.lag_ns = NEVER;
 	for (int i = 0; i < VS_MARKERS + 2; i++) {
 		give(i == 1 ? large : small[i]);
@@ -517,6 +537,41 @@ static CUresult CUDAAPI no_waits(CUcontext ctx, CUevent event)
 	return CUDA_ERROR_NOT_SUPPORTED;
 }
 
+static CUresult CUDAAPI no_memory(CUcontext ctx, CUevent event)
+{
+	(void)ctx, (void)event;
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* A want of memory passes. */
+static void test_the_driver_has_no_memory(void **state)
+{
+	CUresult(CUDAAPI * wait)(CUcontext, CUevent) = vs_real.cuCtxWaitEvent;
+
+	(void)state;
+	settle_in(ONE);
+	vs_real.cuCtxWaitEvent = no_memory;
+	free_before_work();
+	assert_true(waits_for_it());
+	vs_real.cuCtxWaitEvent = wait;
+	free_before_work();
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 1);
+}
+
+/* Markers would have no events then. */
+static void test_not_without_context_events(void **state)
+{
+	(void)state;
+	fresh_driver((uint64_t)16 << 30);
+	make_driver_old();
+	vs_knobs.reuse = VS_REUSE_STREAM;
+	forget_streams();
+	large = take(200 * MiB);
+	much_work_in(ONE);
+	assert_false(vs_fence_may_order(&vs_pool_of(0)->fence));
+}
+
 /* The pool goes on as by policy complete. */
 static void test_the_driver_refuses(void **state)
 {
@@ -545,6 +600,7 @@ int main(void)
 		T(no_order_without_need, fresh),
 		T(policy_complete_waits, fresh_complete),
 		T(not_by_a_marker_behind_later_work, fresh),
+		T(not_by_one_behind_earlier_work, fresh),
 		T(but_by_one_that_a_free_comes_before, fresh),
 		T(nor_because_of_a_free_in_a_stream, fresh),
 		T(nor_because_of_a_free_that_fails, fresh),
@@ -563,7 +619,9 @@ int main(void)
 		T(memory_is_lent, fresh),
 		T(all_is_lent, fresh),
 		T(what_is_lent_is_not_waited_for_for_ever, fresh),
+		T(the_driver_has_no_memory, fresh),
 		T(the_driver_refuses, fresh),
+		T(not_without_context_events, fresh),
 		T(not_with_a_peer, fresh), /* it stays one */
 	};
 

@@ -70,6 +70,15 @@ static void *work_in_one(void *unused)
 	return unused;
 }
 
+/* One that comes has worked nowhere, be it that one that went did. */
+static void test_nor_one_of_a_thread_that_follows_another(void **state)
+{
+	(void)state;
+	in_a_thread(work_in_one);
+	in_a_thread(work_in_two);
+	assert_true(vs_stream_is_given_up());
+}
+
 static void work_in_two_for_good(void)
 {
 	much_work_in(TWO);
@@ -283,6 +292,7 @@ int main(void)
 		T(not_with_two_streams, fresh),
 		T(a_second_in_passing_is_forgiven, fresh),
 		T(one_of_another_thread_never_is, fresh),
+		T(nor_one_of_a_thread_that_follows_another, fresh),
 		T(nor_one_that_two_threads_left_behind, fresh),
 		T(nor_two_of_two_threads, fresh),
 		T(nor_one_that_comes_after_an_order, fresh),
