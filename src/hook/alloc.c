@@ -35,14 +35,13 @@ static CUresult free_shut(CUdeviceptr p) __attribute__((cold, noinline));
 /* A free that the pool did not take. */
 static CUresult free_passed(CUdeviceptr p) __attribute__((noinline));
 
-/* vs_pool_free (or _async), seen to be within the pool; be it from within. */
-static inline CUresult take_back(struct vs_thread *t, CUdeviceptr p,
-				 bool is_async)
+/* vs_pool_free, seen to be within the pool; be it from within. */
+static inline CUresult take_back(struct vs_thread *t, CUdeviceptr p)
 {
 	CUresult result;
 
 	vs_thread_go_deeper(t);
-	result = is_async ? vs_pool_free_async(p) : vs_pool_free(p);
+	result = vs_pool_free(p);
 	vs_thread_come_back(t);
 	if (vs_likely(result != VS_PASS))
 		vs_service_wake();
@@ -73,7 +72,7 @@ VS_EXPORT CUresult CUDAAPI cuMemFree_v2(CUdeviceptr p)
 	if (vs_unlikely(!t || !vs_gate_is_open() || !is_plain()))
 		return free_shut(p);
 	vs_thread_count(t, VS_API_cuMemFree_v2);
-	result = take_back(t, p, false);
+	result = take_back(t, p);
 	if (vs_likely(result != VS_PASS))
 		return result;
 	return free_passed(p);
@@ -200,7 +199,7 @@ static bool is_end_ignored(CUcontext ctx)
 }
 
 /* The driver frees also where no context is current; the pool wants one. */
-static CUresult free_without_context(const struct vs_span *span, bool is_async)
+static CUresult free_without_context(const struct vs_span *span)
 {
 	CUresult result;
 	bool is_pushed;
@@ -208,7 +207,7 @@ static CUresult free_without_context(const struct vs_span *span, bool is_async)
 	if ((vs_vmm_current() && !is_end_ignored(span->ctx)) ||
 	    vs_vmm_push(span->ctx, &is_pushed) != CUDA_SUCCESS)
 		return VS_PASS;
-	result = take_back(vs_thread_self(), span->base, is_async);
+	result = take_back(vs_thread_self(), span->base);
 	vs_vmm_pop(is_pushed);
 	return result;
 }
@@ -220,7 +219,7 @@ static CUresult free_passed(CUdeviceptr p)
 	struct vs_span span;
 
 	if (vs_pool_is_inside(p) && vs_pool_find(p, &span) && span.base == p)
-		result = free_without_context(&span, false);
+		result = free_without_context(&span);
 	return result != VS_PASS ? result : vs_seen(vs_real.cuMemFree_v2(p));
 }
 
@@ -239,7 +238,7 @@ static CUresult free_shut(CUdeviceptr p)
 			return vs_seen(result);
 		if (is_ours && span.base == p && vs_trace_is_on)
 			vs_trace_free(span.id);
-		result = take_back(vs_thread_self(), p, false);
+		result = take_back(vs_thread_self(), p);
 	}
 	if (result != VS_PASS)
 		return result;
@@ -350,10 +349,10 @@ static CUresult free_async(CUdeviceptr p, CUstream stream,
 		return vs_seen(result);
 	if (vs_trace_is_on)
 		vs_trace_free(span.id);
-	result = take_back(vs_thread_self(), p, true);
+	result = take_back(vs_thread_self(), p);
 	/* only the default streams are those of the current context */
 	if (result == VS_PASS && vs_vmm_is_created(stream))
-		result = free_without_context(&span, true);
+		result = free_without_context(&span);
 	return result;
 }
 

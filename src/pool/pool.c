@@ -70,14 +70,18 @@ CUresult vs_pool_alloc(size_t size, CUdeviceptr *out)
 }
 
 /* Hot: a free under the context that this thread last allocated under. */
-static inline CUresult give_back(struct vs_pool *pool, CUdeviceptr p)
+CUresult vs_pool_free(CUdeviceptr p)
 {
-	struct vs_thread *t = vs_thread_self();
+	struct vs_pool *pool = vs_pool_at(p);
+	struct vs_thread *t;
 	struct vs_slab *slab;
 	struct vs_tcache *tc;
 	CUcontext current;
 	CUresult r;
 
+	if (!pool)
+		return VS_PASS;
+	t = vs_thread_self();
 	r = vs_real.cuCtxGetCurrent(&current);
 	if (__builtin_expect(!t || r != CUDA_SUCCESS || !current, 0))
 		return r != CUDA_SUCCESS ? r : VS_PASS;
@@ -90,30 +94,11 @@ static inline CUresult give_back(struct vs_pool *pool, CUdeviceptr p)
 		else if ((slab = vs_slab_at(pool, p)))
 			r = vs_tcache_put(tc, slab, p);
 	}
-	if (__builtin_expect(r == CUDA_SUCCESS, 1))
-		return CUDA_SUCCESS;
-	return free_slow(t, current, pool, p);
-}
-
-CUresult vs_pool_free(CUdeviceptr p)
-{
-	struct vs_pool *pool = vs_pool_at(p);
-	CUresult r = pool ? give_back(pool, p) : VS_PASS;
-
+	if (__builtin_expect(r != CUDA_SUCCESS, 0))
+		r = free_slow(t, current, pool, p);
 	if (__builtin_expect(r == CUDA_SUCCESS, 1))
 		vs_fence_tighten(&pool->fence);
 	return r;
-}
-
-CUresult vs_pool_free_async(CUdeviceptr p)
-{
-	struct vs_pool *pool = vs_pool_at(p);
-
-	if (!pool)
-		return VS_PASS;
-	/* before: a marker that covers this free comes after that */
-	vs_fence_loosen(&pool->fence);
-	return give_back(pool, p);
 }
 
 /* Hot: before each launch, copy and set. */

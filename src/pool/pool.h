@@ -81,11 +81,6 @@ CUresult vs_pool_alloc(size_t size, CUdeviceptr *out);
  * can be recorded (pool/mark.h: a driver before 12.5, a capture that is open).
  */
 CUresult vs_pool_free(CUdeviceptr p);
-/*
- * The same by a call in a stream, for which the driver would not have waited
- * for any work (Note [One stream] in pool/fence.h).
- */
-CUresult vs_pool_free_async(CUdeviceptr p);
 
 /* The live allocation that `p` points into. Lock-free. */
 bool vs_pool_find(CUdeviceptr p, struct vs_span *span_out);

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * victim_single [set | stream | graph | context | green | registered | waits |
- * records | frees]: gives all work in one stream for long, with hardly any
- * memory to spare and behind slow kernels. Then what does not keep the order of
- * that stream comes to the memory at once: a set in the NULL stream, another
- * stream, a graph, another context, a green one, or memory that is registered.
- * And the one stream again. `waits`, `records`: another stream waits for an
- * event now and then, or records one. `frees`: all is freed in the stream,
- * which waits for nothing. Of all it allocates it fills a part and checks it,
+ * records]: gives all work in one stream for long, with hardly any memory to
+ * spare and behind slow kernels. Then what does not keep the order of that
+ * stream comes to the memory at once: a set in the NULL stream, another stream,
+ * a graph, another context, a green one, or memory that is registered. And the
+ * one stream again. `waits`, `records`: another stream waits for an event now
+ * and then, or records one. Of all it allocates it fills a part and checks it,
  * on the device.
  */
 #include "victim_link.h"
@@ -23,7 +22,6 @@ static CUstream one, two;
 static CUdeviceptr wrong; /* a count; each context checks in its own stream */
 static uint64_t seed = 20261125;
 static uint32_t value;
-static bool is_freed_in_order;
 
 static size_t some_size(void)
 {
@@ -51,14 +49,6 @@ static void stay_behind(const struct kernels *k, CUstream stream)
 	victim_launch(k->sleep, stream, arguments);
 }
 
-static void give_back(CUdeviceptr p, CUstream stream)
-{
-	if (is_freed_in_order)
-		TRY(cuMemFreeAsync(p, stream));
-	else
-		victim_free(p);
-}
-
 /* Blocks come and go, a few live at a time. */
 static void churn(const struct kernels *k, CUstream stream, int rounds)
 {
@@ -70,13 +60,13 @@ static void churn(const struct kernels *k, CUstream stream, int rounds)
 		if (i % 4 == 0)
 			stay_behind(k, stream);
 		if (p[i % BLOCKS])
-			give_back(p[i % BLOCKS], stream);
+			victim_free(p[i % BLOCKS]);
 		p[i % BLOCKS] = victim_alloc(size);
 		use_once(k, stream, p[i % BLOCKS], size);
 	}
 	for (int i = 0; i < BLOCKS; i++) {
 		if (p[i])
-			give_back(p[i], stream);
+			victim_free(p[i]);
 	}
 }
 
@@ -221,12 +211,6 @@ int main(int argc, char **argv)
 	TRY(cuCtxSynchronize());
 	if (!strcmp(name, "waits") || !strcmp(name, "records")) {
 		now_and_then(name[0] == 'w');
-		return 0;
-	}
-	if (!strcmp(name, "frees")) {
-		is_freed_in_order = true;
-		churn(&own, one, ROUNDS);
-		report("freed in order");
 		return 0;
 	}
 	for (i = 0; i < n && strcmp(name, others[i].name); i++)

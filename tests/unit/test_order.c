@@ -173,23 +173,6 @@ static void test_but_by_one_that_a_free_comes_before(void **state)
 	assert_int_equal(fake.orders, 1);
 }
 
-/* Nor would it in one that comes in a stream. */
-static void test_nor_because_of_a_free_in_a_stream(void **state)
-{
-	CUdeviceptr other = take(100 * MiB);
-
-	(void)state;
-	settle_in(ONE);
-	fake.lag_ns = NEVER;
-	work_in(ONE); /* it waits for another stream */
-	assert_int_equal(vs_pool_free_async(large), CUDA_SUCCESS);
-	assert_true(waits_for_it());
-	vs_pool_synchronizing(); /* a marker, due or not */
-	assert_int_equal(vs_pool_free_async(other), CUDA_SUCCESS);
-	take(100 * MiB);
-	assert_int_equal(fake.orders, 0);
-}
-
 /* One that frees nothing waits for nothing. */
 static void test_nor_because_of_a_free_that_fails(void **state)
 {
@@ -602,7 +585,6 @@ int main(void)
 		T(not_by_a_marker_behind_later_work, fresh),
 		T(not_by_one_behind_earlier_work, fresh),
 		T(but_by_one_that_a_free_comes_before, fresh),
-		T(nor_because_of_a_free_in_a_stream, fresh),
 		T(nor_because_of_a_free_that_fails, fresh),
 		T(any_free_will_do, fresh),
 		T(by_the_last_that_serves, fresh),
