@@ -76,6 +76,13 @@ static inline bool vs_stream_is_given_up(void)
 	       VS_STREAM_SEVERAL;
 }
 
+/* The thread (or NULL) gave the last stream work itself, last of all. */
+static inline bool vs_stream_is_fed_by(const struct vs_thread *t)
+{
+	return t && t->worked_in == atomic_load_explicit(&vs_stream.last,
+							 memory_order_relaxed);
+}
+
 /* It has long been one stream. */
 static inline bool vs_stream_is_single(void)
 {

@@ -118,6 +118,7 @@ struct vs_chunks {
 	uint64_t cached_bytes; /* of `cached` */
 	uint64_t whole_bytes;  /* of both lists, Note [Whole] */
 	uint64_t count;
+	uint64_t n_crowded; /* with more than VS_VIEWS views; grow lock, too */
 	uint64_t serial, touches, regions; /* the last ones given */
 };
 

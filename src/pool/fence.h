@@ -40,6 +40,13 @@
  * (vs_fence_lend). Of drivers that need no call of CUDA's none may be there
  * (base/modules).
  *
+ * Note [Who frees]: the driver's cuMemFree holds up the thread that calls it,
+ * and no other: a finalizer's, that gives no work, may be held up by a kernel
+ * which the program feeds meanwhile. So a free counts for Note [One stream]
+ * only if its thread has given the stream work itself, and nothing else since.
+ * (Of two threads in one stream either may free and the other feed: README.md,
+ * Limits.)
+ *
  * Note [Tag and record]: a free does fence, then load epoch; a record does
  * store epoch + 1, then fence, then look which contexts there are, then
  * cuCtxRecordEvent in each. If the free still reads the old number, its fence
@@ -97,6 +104,8 @@ struct vs_fence {
 	_Atomic uint64_t bare; /* the newest tag that anything was freed with */
 	_Atomic bool is_loose; /* unmarked work came since the last free */
 	_Atomic bool is_barred; /* policy stream orders nothing any more */
+	/* constant, of the knob REUSE; at most one of them */
+	bool is_ordered, may_order;
 	/* all below; leaf, but for ctx's lock */
 	_Alignas(64) pthread_mutex_t lock;
 	struct vs_marker ring[VS_MARKERS];
@@ -125,8 +134,6 @@ struct vs_fence {
 	struct vs_stats *stats;
 	uint64_t began_ns, began_ticks; /* constant: clock, ticks at the init */
 	bool has_context_events;	/* constant */
-	/* constant, of the knob REUSE; at most one of them */
-	bool is_ordered, may_order;
 };
 
 void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
@@ -161,10 +168,13 @@ static inline uint64_t vs_fence_tag_freed(struct vs_fence *f)
 	return tag;
 }
 
-/*
- * The program freed something, by a call that would have waited for all work so
- * far. For Note [One stream], like the next one.
- */
+/* It matters what comes before a marker, and who frees; Note [One stream]. */
+static inline bool vs_fence_is_watched(const struct vs_fence *f)
+{
+	return f->may_order && !vs_stream_is_given_up();
+}
+
+/* The program freed something, and would have waited for all work so far. */
 static inline void vs_fence_tighten(struct vs_fence *f)
 {
 	if (__builtin_expect(
@@ -175,12 +185,13 @@ static inline void vs_fence_tighten(struct vs_fence *f)
 }
 
 /*
- * Work comes next, and what is bare has no marker before it. A line that every
- * free reads is not written where nobody will want to know.
+ * Work comes next, and what is bare has no marker before it; or a free for
+ * which nobody would have waited. A line that every free reads is not written
+ * where nobody will want to know.
  */
 static inline void vs_fence_loosen(struct vs_fence *f)
 {
-	if (f->may_order && !vs_stream_is_given_up() &&
+	if (vs_fence_is_watched(f) &&
 	    !atomic_load_explicit(&f->is_loose, memory_order_relaxed))
 		atomic_store_explicit(&f->is_loose, true, memory_order_relaxed);
 }

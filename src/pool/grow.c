@@ -159,8 +159,43 @@ static unsigned unmap_spares(struct vs_pool *pool, enum vs_heap_kind kind)
 	return n;
 }
 
+/* Unmaps one of a chunk's views that are more than VS_VIEWS, if one may go. */
+static bool unmap_surplus_of(struct vs_pool *pool, struct vs_chunk *c)
+{
+	struct vs_view *v;
+	bool is_off;
+
+	pthread_mutex_lock(&pool->lock);
+	v = c->n_on > VS_VIEWS ? vs_view_oldest(pool, c) : NULL;
+	is_off = v && vs_view_off(pool, v);
+	pthread_mutex_unlock(&pool->lock);
+	return is_off && unmap(pool, v);
+}
+
+/* Views to unmap under one lock: some 1 ms. */
+enum { SURPLUS_AT_ONCE = 32 };
+
+bool vs_grow_thin(struct vs_pool *pool)
+{
+	unsigned n = 0;
+
+	pthread_mutex_lock(&pool->grow);
+	for (uint64_t i = 0; i < pool->chunks.count && n < SURPLUS_AT_ONCE &&
+			     pool->chunks.n_crowded > 0;
+	     i++) {
+		struct vs_chunk *c = TAILQ_FIRST(&pool->chunks.all);
+
+		while (n < SURPLUS_AT_ONCE && unmap_surplus_of(pool, c))
+			n++;
+		TAILQ_REMOVE(&pool->chunks.all, c, of_all);
+		TAILQ_INSERT_TAIL(&pool->chunks.all, c, of_all);
+	}
+	pthread_mutex_unlock(&pool->grow);
+	return n == SURPLUS_AT_ONCE;
+}
+
 /*
- * There are addresses for eight views of each chunk and more, but not where the
+ * There are addresses for VS_VIEWS of each chunk and more, but not where the
  * program's are limited, or with many large devices.
  */
 static CUresult grow(struct vs_pool *pool, enum vs_heap_kind kind,

@@ -70,4 +70,10 @@ bool vs_grow_unmake(struct vs_pool *pool, struct vs_chunk *c);
 /* Gives the pool's peers access to all that is mapped in its heaps. */
 CUresult vs_grow_allow(struct vs_pool *pool);
 
+/*
+ * Unmaps some views beyond VS_VIEWS of a chunk, which each range handed out is
+ * kept in step with; whether there may be more to unmap. Takes both locks.
+ */
+bool vs_grow_thin(struct vs_pool *pool);
+
 #endif

@@ -33,6 +33,8 @@
  */
 #define LATE_SHARE 80
 #define LATE_LEAST (VS_FLOOR / 2)
+/* Part of the need that is far beyond it; a 10th does as well, an 80th not. */
+#define FAR_SHARE 20
 #define LATE_DOUBLINGS 4
 #define LATE_FORGIVES 16
 /* Waits of one request before it is moved for: what came back does not fit. */
@@ -191,19 +193,23 @@ static bool wait_for_pending(struct vs_pool *pool, uint64_t span,
 }
 
 /*
- * Whatever was freed may be handed out, but for small objects: to wait until it
- * is complete as well brings nothing.
+ * Whatever was freed may be handed out, but for small objects. A wait until it
+ * is complete, too, brings views that may be unmapped (VS_VIEWS_WAITING), and
+ * is worth it only where the pool would grow far beyond need.
  */
-static bool is_all_ordered(struct vs_pool *pool)
+static bool is_all_ordered(struct vs_pool *pool, uint64_t span)
 {
+	uint64_t far, beyond;
 	bool is_any_pending;
 
 	if (!vs_fence_may_order(&pool->fence))
 		return false;
 	pthread_mutex_lock(&pool->lock);
 	is_any_pending = pool->pending_bytes > 0;
+	far = pool->need / FAR_SHARE;
+	beyond = vs_plan_beyond(pool, span);
 	pthread_mutex_unlock(&pool->lock);
-	return !is_any_pending;
+	return !is_any_pending && (beyond <= far || beyond <= VS_FLOOR);
 }
 
 /* What is pending may be handed out at once; see Note [One stream]. */
@@ -247,7 +253,7 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		grow_once(pool, kind, span, VS_GROW_MOVE, range_out, &r);
 		if (r != CUDA_ERROR_NOT_FOUND)
 			return r;
-		if (!is_gathered && is_all_ordered(pool))
+		if (!is_gathered && is_all_ordered(pool, span))
 			break;
 		if (!wait_for_pending(pool, span, until))
 			break;

@@ -70,18 +70,14 @@ CUresult vs_pool_alloc(size_t size, CUdeviceptr *out)
 }
 
 /* Hot: a free under the context that this thread last allocated under. */
-CUresult vs_pool_free(CUdeviceptr p)
+static inline CUresult give_back(struct vs_thread *t, struct vs_pool *pool,
+				 CUdeviceptr p)
 {
-	struct vs_pool *pool = vs_pool_at(p);
-	struct vs_thread *t;
 	struct vs_slab *slab;
 	struct vs_tcache *tc;
 	CUcontext current;
 	CUresult r;
 
-	if (!pool)
-		return VS_PASS;
-	t = vs_thread_self();
 	r = vs_real.cuCtxGetCurrent(&current);
 	if (__builtin_expect(!t || r != CUDA_SUCCESS || !current, 0))
 		return r != CUDA_SUCCESS ? r : VS_PASS;
@@ -94,11 +90,38 @@ CUresult vs_pool_free(CUdeviceptr p)
 		else if ((slab = vs_slab_at(pool, p)))
 			r = vs_tcache_put(tc, slab, p);
 	}
-	if (__builtin_expect(r != CUDA_SUCCESS, 0))
-		r = free_slow(t, current, pool, p);
 	if (__builtin_expect(r == CUDA_SUCCESS, 1))
+		return CUDA_SUCCESS;
+	return free_slow(t, current, pool, p);
+}
+
+/* See Note [Who frees] in pool/fence.h. */
+static __attribute__((noinline)) CUresult
+give_back_watched(struct vs_thread *t, struct vs_pool *pool, CUdeviceptr p)
+{
+	bool is_waited = vs_stream_is_fed_by(t);
+	CUresult r;
+
+	/* before: a marker that covers this free is recorded after that */
+	if (!is_waited)
+		vs_fence_loosen(&pool->fence);
+	r = give_back(t, pool, p);
+	if (is_waited && r == CUDA_SUCCESS)
 		vs_fence_tighten(&pool->fence);
 	return r;
+}
+
+CUresult vs_pool_free(CUdeviceptr p)
+{
+	struct vs_pool *pool = vs_pool_at(p);
+	struct vs_thread *t;
+
+	if (!pool)
+		return VS_PASS;
+	t = vs_thread_self();
+	if (__builtin_expect(vs_fence_is_watched(&pool->fence), 0))
+		return give_back_watched(t, pool, p);
+	return give_back(t, pool, p);
 }
 
 /* Hot: before each launch, copy and set. */

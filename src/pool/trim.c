@@ -31,6 +31,8 @@
  */
 #define RELIEF_PATIENCE ((uint64_t)10000000000)
 enum { QUIET_LOOKS = 4 };
+/* Some 100 views a tick, with others let in between. */
+enum { THIN_TIMES = 4 };
 /* Looks at what is pending here, for another process, a ms and more apart. */
 enum { GIVE_WAY_MS = 800 };
 /* How long a question may wait for the answer to be of one moment. */
@@ -390,6 +392,8 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	else if (!is_looked_at)
 		look_when_quiet(pool);
 	retire(pool);
+	for (int i = 0; i < THIN_TIMES && vs_grow_thin(pool); i++)
+		;
 	pthread_mutex_lock(&pool->lock);
 	idle = pool->chunks.idle_bytes;
 	pthread_mutex_unlock(&pool->lock);

@@ -246,7 +246,7 @@ bool vs_view_on(struct vs_pool *pool, struct vs_view *v)
 	if (!vs_heap_stock(pool, vs_view_cuts(pool, v)))
 		return false;
 	v->is_on = v->has_access = true;
-	v->chunk->n_on++;
+	pool->chunks.n_crowded += v->chunk->n_on++ == VS_VIEWS;
 	count_shared(pool, v, 1);
 	if (like)
 		copy_ranges(pool, v, r, like);
@@ -276,7 +276,7 @@ bool vs_view_off(struct vs_pool *pool, struct vs_view *v)
 	while (first->span < v->chunk->size)
 		first = vs_heap_join(pool, h, first);
 	v->is_on = false;
-	v->chunk->n_on--;
+	pool->chunks.n_crowded -= --v->chunk->n_on == VS_VIEWS;
 	count_shared(pool, v, -1);
 	vs_chunk_sort(pool, v->chunk);
 	return true;

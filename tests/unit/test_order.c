@@ -30,18 +30,23 @@ static void test_later_work_waits_not_the_host(void **state)
 static void test_no_wait_where_nothing_is_pending(void **state)
 {
 	CUdeviceptr p[60];
+	uint64_t before;
 
 	(void)state;
 	for (int i = 0; i < 60; i++)
 		p[i] = take(5 * MiB);
 	settle_in(ONE);
 	fake.lag_ns = NEVER;
+	before = vs_stat_get(stats(), waits);
 	for (int i = 1; i < 60; i += 2)
 		give(p[i]);
 	work_in(ONE);
-	assert_false(waits_for_it());
+	take(20 * MiB);
+	assert_int_equal(vs_stat_get(stats(), waits), before);
 	assert_int_equal(fake.orders, 1);
 	assert_int_equal(vs_pool_of(0)->pending_bytes, 0);
+	/* but for much more than is needed */
+	assert_true(waits_for_it());
 }
 
 /*
@@ -78,6 +83,13 @@ static void test_what_is_scattered_is_not_made_anew(void **state)
 		fake.now += 20 * MS;
 	}
 	assert_in_range(fake.held, peak, peak / 100 * 106);
+	/* once it got on, what is more than usual goes */
+	assert_true(vs_pool_of(0)->chunks.n_crowded > 0);
+	fake.now += NEVER;
+	vs_fence_poll(&vs_pool_of(0)->fence);
+	for (int i = 0; i < 20; i++)
+		vs_pool_tick();
+	assert_int_equal(vs_pool_of(0)->chunks.n_crowded, 0);
 }
 
 /* Nothing waits for what is little, or complete. */
@@ -194,23 +206,62 @@ static void *give_small_one(void *unused)
 	return unused;
 }
 
-/* What is small will do, and what another thread frees. */
-static void test_any_free_will_do(void **state)
+static void *work_and_give_small_one(void *unused)
 {
-	for (int i = 0; i < 2; i++) {
-		fresh(state);
-		settle_in(ONE);
-		small_one = take(4 * KiB);
-		fake.lag_ns = NEVER;
-		give(large);
-		unmarked_work();
-		if (i)
-			in_a_thread(give_small_one);
-		else
-			give_small_one(NULL);
-		assert_false(waits_for_it());
-		assert_int_equal(fake.orders, 1);
-	}
+	vs_stream_given(ONE, false);
+	return give_small_one(unused);
+}
+
+/* What is freed behind work without a marker, before memory is wanted. */
+static void free_a_small_one(void)
+{
+	settle_in(ONE);
+	small_one = take(4 * KiB);
+	fake.lag_ns = NEVER;
+	give(large);
+	unmarked_work();
+}
+
+static void test_a_small_free_will_do(void **state)
+{
+	(void)state;
+	free_a_small_one();
+	give_small_one(NULL);
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 1);
+}
+
+/* Note [Who frees]: a finalizer alone would have been held up. */
+static void test_not_that_of_a_thread_without_work(void **state)
+{
+	(void)state;
+	free_a_small_one();
+	in_a_thread(give_small_one);
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+/* Nor behind work before which nothing was bare. */
+static void test_nor_behind_work_that_needs_no_marker(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	small_one = large;
+	fake.lag_ns = NEVER;
+	work_in(ONE);
+	in_a_thread(give_small_one);
+	vs_pool_synchronizing(); /* a marker, due or not */
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+static void test_that_of_one_with_work_in_it_will_do(void **state)
+{
+	(void)state;
+	free_a_small_one();
+	in_a_thread(work_and_give_small_one);
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 1);
 }
 
 /* What comes behind too late a marker does not spoil the one before. */
@@ -586,7 +637,10 @@ int main(void)
 		T(not_by_one_behind_earlier_work, fresh),
 		T(but_by_one_that_a_free_comes_before, fresh),
 		T(nor_because_of_a_free_that_fails, fresh),
-		T(any_free_will_do, fresh),
+		T(a_small_free_will_do, fresh),
+		T(not_that_of_a_thread_without_work, fresh),
+		T(nor_behind_work_that_needs_no_marker, fresh),
+		T(that_of_one_with_work_in_it_will_do, fresh),
 		T(by_the_last_that_serves, fresh),
 		T(when_there_are_too_many_markers, fresh),
 		T(by_one_that_stands_for_another, fresh),
