@@ -235,8 +235,7 @@ void vs_mark_freed(struct vs_pool *pool, uint64_t bytes)
 	if (pool->unmarked_bytes == 0)
 		pool->unmarked_since = vs_vmm_ticks();
 	pool->unmarked_bytes += bytes;
-	/* one that is fast would have a marker for each, and may: to order by
-	 */
+	/* one that is fast would have one for each; it may, to order by */
 	if (is_much(pool) &&
 	    (!pool->turnover.is_fast || vs_fence_may_order(&pool->fence)))
 		atomic_store_explicit(&pool->is_much_bare, true,

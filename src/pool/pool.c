@@ -108,6 +108,8 @@ give_back_watched(struct vs_thread *t, struct vs_pool *pool, CUdeviceptr p)
 	r = give_back(t, pool, p);
 	if (is_waited && r == CUDA_SUCCESS)
 		vs_fence_tighten(&pool->fence);
+	else if (!is_waited) /* another may have tightened meanwhile */
+		vs_fence_loosen(&pool->fence);
 	return r;
 }
 
