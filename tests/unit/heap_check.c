@@ -244,7 +244,7 @@ static uint64_t sum(struct vs_chunk_list *list, enum vs_chunk_place place,
 void heap_check(struct vs_pool *pool)
 {
 	struct vs_chunks *cs = &pool->chunks;
-	uint64_t held = 0, idle, cached;
+	uint64_t held = 0, crowded = 0, idle, cached;
 	struct vs_chunk *c;
 
 	n_runs = 0;
@@ -259,6 +259,7 @@ void heap_check(struct vs_pool *pool)
 			table[i] = s->next;
 			look_at_chunk(pool, s);
 			held += s->chunk->size;
+			crowded += s->n_on > VS_VIEWS;
 			free(s->owners);
 			free(s->idles);
 			free(s);
@@ -271,6 +272,7 @@ void heap_check(struct vs_pool *pool)
 	CHECK(cs->cached_bytes == cached);
 	CHECK(cs->idle_bytes == idle + cached);
 	CHECK(cs->held == held);
+	CHECK(cs->n_crowded == crowded);
 	CHECK(vs_stat_get(&pool->stats, idle) == cs->idle_bytes);
 	CHECK(vs_stat_get(&pool->stats, reserved) == cs->held);
 }
