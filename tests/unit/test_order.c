@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * Note [One stream] of pool/fence.h, on the counting driver: policy stream has
- * later work wait where policy complete would have the host wait, by which
- * markers, and until what comes.
+ * later work wait where policy complete would have the host wait, and by which
+ * markers. What ends that is in test_lend.
  */
-#include <pthread.h>
-
 #include "driver/real.h"
-#include "pool/capture.h"
 #include "stream_test.h"
-
-#define NEWCOMER ((CUcontext)0x2000)
 
 static void test_later_work_waits_not_the_host(void **state)
 {
@@ -345,89 +340,6 @@ static void test_little_is_rationed(void **state)
 	assert_in_range(fake.records, before + 1, before + 10);
 }
 
-/* As the hook of its making does. */
-static void a_context_comes(void)
-{
-	vs_pool_ctx_born(NEWCOMER, 0);
-	vs_pool_ctx_come();
-}
-
-static bool is_all_complete(void)
-{
-	struct vs_fence *f = &vs_pool_of(0)->fence;
-
-	return atomic_load(&f->complete) >= atomic_load(&f->done);
-}
-
-/* Freed, and handed out again, before its work is complete. */
-static void hand_out_early(uint64_t lag_ns)
-{
-	fake.lag_ns = lag_ns;
-	give(large);
-	work_in(ONE);
-	assert_false(waits_for_it());
-	assert_int_equal(fake.orders, 1);
-	assert_false(is_all_complete());
-}
-
-/* As by policy complete, whatever comes. */
-static void check_that_it_is_over(void)
-{
-	unsigned long before = fake.orders;
-
-	assert_true(is_all_complete());
-	fake.now += 10000 * MS;
-	settle_in(ONE);
-	large = take(200 * MiB);
-	free_before_work();
-	assert_int_not_equal(take(200 * MiB), large);
-	assert_int_equal(fake.orders, before);
-}
-
-/* The host waits for what was handed out, and nothing is ordered any more. */
-static void test_a_context_is_born(void **state)
-{
-	uint64_t before;
-
-	(void)state;
-	settle_in(ONE);
-	hand_out_early(3000 * MS);
-	before = fake.now;
-	a_context_comes();
-	assert_in_range(fake.now, before + 2900 * MS, before + 3100 * MS);
-	end_ctx(NEWCOMER, 0);
-	fake.lag_ns = 0;
-	check_that_it_is_over();
-}
-
-/* No event can be waited for on the device, nor need it. */
-static void test_one_is_born_beside_a_capture(void **state)
-{
-	(void)state;
-	settle_in(ONE);
-	hand_out_early(3000 * MS);
-	vs_capture_before_begin(TWO);
-	vs_capture_after_begin(TWO, false, CU_STREAM_CAPTURE_MODE_RELAXED,
-			       true);
-	a_context_comes();
-	assert_true(is_all_complete());
-	vs_capture_ended(TWO, false);
-	end_ctx(NEWCOMER, 0);
-}
-
-/* It comes to the pool, though no hook told of it before. */
-static void test_one_was_born_unseen(void **state)
-{
-	(void)state;
-	settle_in(ONE);
-	hand_out_early(3000 * MS);
-	fake.current = NEWCOMER;
-	take(4 * KiB);
-	fake.current = FAKE_CTX;
-	assert_true(is_all_complete());
-	end_ctx(NEWCOMER, 0);
-}
-
 /* Work given before, in another stream: a wait holds later work alone. */
 static void test_not_while_another_stream_has_work_left(void **state)
 {
@@ -504,65 +416,6 @@ static void test_not_by_a_marker_for_others(void **state)
 {
 	(void)state;
 	order_by_nothing(by_others);
-}
-
-/* A peer need not use any stream of ours. */
-static void test_not_with_a_peer(void **state)
-{
-	(void)state;
-	vs_pool_ctx_born(NEWCOMER, 1);
-	assert_int_equal(vs_pool_peer(NEWCOMER, FAKE_CTX, true), CUDA_SUCCESS);
-	settle_in(ONE);
-	free_before_work();
-	assert_true(waits_for_it());
-	assert_int_equal(fake.orders, 0);
-}
-
-/* What is registered, or exported, is complete; and all that comes after. */
-static void test_memory_is_lent(void **state)
-{
-	uint64_t before;
-
-	(void)state;
-	settle_in(ONE);
-	hand_out_early(5 * MS);
-	before = fake.now;
-	vs_pool_pin(large);
-	assert_in_range(fake.now, before + 4 * MS, before + 10 * MS);
-	fake.lag_ns = 0;
-	check_that_it_is_over();
-}
-
-static void test_all_is_lent(void **state)
-{
-	(void)state;
-	settle_in(ONE);
-	hand_out_early(5 * MS);
-	vs_pool_lend_all();
-	fake.lag_ns = 0;
-	check_that_it_is_over();
-}
-
-/*
- * The work may wait for the thread that lends, which the driver would not hold
- * up: it is not for ever, and not each time.
- */
-static void test_what_is_lent_is_not_waited_for_for_ever(void **state)
-{
-	uint64_t before;
-
-	(void)state;
-	settle_in(ONE);
-	hand_out_early(NEVER);
-	before = fake.now;
-	vs_pool_pin(large);
-	assert_in_range(fake.now, before + 9000 * MS, before + 11000 * MS);
-	before = fake.now;
-	a_context_comes();
-	vs_pool_pin(large);
-	assert_in_range(fake.now, before, before + 100 * MS);
-	end_ctx(NEWCOMER, 0);
-	assert_int_equal(fake.orders, 1);
 }
 
 static CUresult CUDAAPI no_waits(CUcontext ctx, CUevent event)
@@ -645,20 +498,13 @@ int main(void)
 		T(when_there_are_too_many_markers, fresh),
 		T(by_one_that_stands_for_another, fresh),
 		T(little_is_rationed, fresh),
-		T(a_context_is_born, fresh),
-		T(one_is_born_beside_a_capture, fresh),
-		T(one_was_born_unseen, fresh),
 		T(not_while_another_stream_has_work_left, fresh),
 		T(nor_without_a_marker_since, fresh),
 		T(not_by_a_marker_of_the_service, fresh),
 		T(not_by_a_marker_for_others, fresh),
-		T(memory_is_lent, fresh),
-		T(all_is_lent, fresh),
-		T(what_is_lent_is_not_waited_for_for_ever, fresh),
 		T(the_driver_has_no_memory, fresh),
 		T(the_driver_refuses, fresh),
 		T(not_without_context_events, fresh),
-		T(not_with_a_peer, fresh), /* it stays one */
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

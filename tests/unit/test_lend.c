@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What ends policy stream (vs_fence_lend), on the counting driver: a context
+ * that comes, a peer, memory that is registered or exported. What was handed
+ * out early is waited for, and all is as by policy complete from then on.
+ */
+#include "pool/capture.h"
+#include "stream_test.h"
+
+#define NEWCOMER ((CUcontext)0x2000)
+
+/* As the hook of its making does. */
+static void a_context_comes(void)
+{
+	vs_pool_ctx_born(NEWCOMER, 0);
+	vs_pool_ctx_come();
+}
+
+static bool is_all_complete(void)
+{
+	struct vs_fence *f = &vs_pool_of(0)->fence;
+
+	return atomic_load(&f->complete) >= atomic_load(&f->done);
+}
+
+/* Freed, and handed out again, before its work is complete. */
+static void hand_out_early(uint64_t lag_ns)
+{
+	fake.lag_ns = lag_ns;
+	give(large);
+	work_in(ONE);
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 1);
+	assert_false(is_all_complete());
+}
+
+/* As by policy complete, whatever comes. */
+static void check_that_it_is_over(void)
+{
+	unsigned long before = fake.orders;
+
+	assert_true(is_all_complete());
+	fake.now += 10000 * MS;
+	settle_in(ONE);
+	large = take(200 * MiB);
+	free_before_work();
+	assert_int_not_equal(take(200 * MiB), large);
+	assert_int_equal(fake.orders, before);
+}
+
+/* The host waits for what was handed out, and nothing is ordered any more. */
+static void test_a_context_is_born(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(3000 * MS);
+	before = fake.now;
+	a_context_comes();
+	assert_in_range(fake.now, before + 2900 * MS, before + 3100 * MS);
+	end_ctx(NEWCOMER, 0);
+	fake.lag_ns = 0;
+	check_that_it_is_over();
+}
+
+/* No event can be waited for on the device, nor need it. */
+static void test_one_is_born_beside_a_capture(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(3000 * MS);
+	vs_capture_before_begin(TWO);
+	vs_capture_after_begin(TWO, false, CU_STREAM_CAPTURE_MODE_RELAXED,
+			       true);
+	a_context_comes();
+	assert_true(is_all_complete());
+	vs_capture_ended(TWO, false);
+	end_ctx(NEWCOMER, 0);
+}
+
+/* It comes to the pool, though no hook told of it before. */
+static void test_one_was_born_unseen(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(3000 * MS);
+	fake.current = NEWCOMER;
+	take(4 * KiB);
+	fake.current = FAKE_CTX;
+	assert_true(is_all_complete());
+	end_ctx(NEWCOMER, 0);
+}
+
+/* A peer need not use any stream of ours. */
+static void test_not_with_a_peer(void **state)
+{
+	(void)state;
+	vs_pool_ctx_born(NEWCOMER, 1);
+	assert_int_equal(vs_pool_peer(NEWCOMER, FAKE_CTX, true), CUDA_SUCCESS);
+	settle_in(ONE);
+	free_before_work();
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+/* What is registered, or exported, is complete; and all that comes after. */
+static void test_memory_is_lent(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(5 * MS);
+	before = fake.now;
+	vs_pool_pin(large);
+	assert_in_range(fake.now, before + 4 * MS, before + 10 * MS);
+	fake.lag_ns = 0;
+	check_that_it_is_over();
+}
+
+static void test_all_is_lent(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(5 * MS);
+	vs_pool_lend_all();
+	fake.lag_ns = 0;
+	check_that_it_is_over();
+}
+
+/*
+ * The work may wait for the thread that lends, which the driver would not hold
+ * up: it is not for ever, and not each time.
+ */
+static void test_what_is_lent_is_not_waited_for_for_ever(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(NEVER);
+	before = fake.now;
+	vs_pool_pin(large);
+	assert_in_range(fake.now, before + 9000 * MS, before + 11000 * MS);
+	before = fake.now;
+	a_context_comes();
+	vs_pool_pin(large);
+	assert_in_range(fake.now, before, before + 100 * MS);
+	end_ctx(NEWCOMER, 0);
+	assert_int_equal(fake.orders, 1);
+}
+
+int main(void)
+{
+#define T(name, setup) cmocka_unit_test_setup(test_##name, setup)
+	const struct CMUnitTest tests[] = {
+		T(a_context_is_born, fresh),
+		T(one_is_born_beside_a_capture, fresh),
+		T(one_was_born_unseen, fresh),
+		T(memory_is_lent, fresh),
+		T(all_is_lent, fresh),
+		T(what_is_lent_is_not_waited_for_for_ever, fresh),
+		T(not_with_a_peer, fresh), /* it stays one */
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
