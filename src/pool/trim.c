@@ -94,6 +94,15 @@ static uint64_t release_idle(struct vs_pool *pool, uint64_t bytes,
 	return released;
 }
 
+static void thin_views(struct vs_pool *pool)
+{
+	for (int i = 0; i < THIN_TIMES && !atomic_load(&is_ending); i++) {
+		if (!vs_grow_thin(pool))
+			return;
+		vs_vmm_pause(UINT_MAX); /* as let_others_grow() */
+	}
+}
+
 static uint64_t release(struct vs_pool *pool, uint64_t bytes, uint64_t before)
 {
 	uint64_t released = vs_guard_collect(pool);
@@ -392,8 +401,7 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	else if (!is_looked_at)
 		look_when_quiet(pool);
 	retire(pool);
-	for (int i = 0; i < THIN_TIMES && vs_grow_thin(pool); i++)
-		;
+	thin_views(pool);
 	pthread_mutex_lock(&pool->lock);
 	idle = pool->chunks.idle_bytes;
 	pthread_mutex_unlock(&pool->lock);

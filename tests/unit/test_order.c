@@ -236,6 +236,21 @@ static void test_not_that_of_a_thread_without_work(void **state)
 	assert_int_equal(fake.orders, 0);
 }
 
+/* But beside one that does count, with no work between, it does no harm. */
+static void test_nor_does_it_spoil_another(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	small_one = take(4 * KiB);
+	fake.lag_ns = NEVER;
+	work_in(ONE);
+	give(large);
+	in_a_thread(give_small_one);
+	work_in(ONE);
+	assert_false(waits_for_it());
+	assert_int_equal(fake.orders, 1);
+}
+
 /* Nor behind work before which nothing was bare. */
 static void test_nor_behind_work_that_needs_no_marker(void **state)
 {
@@ -492,6 +507,7 @@ int main(void)
 		T(nor_because_of_a_free_that_fails, fresh),
 		T(a_small_free_will_do, fresh),
 		T(not_that_of_a_thread_without_work, fresh),
+		T(nor_does_it_spoil_another, fresh),
 		T(nor_behind_work_that_needs_no_marker, fresh),
 		T(that_of_one_with_work_in_it_will_do, fresh),
 		T(by_the_last_that_serves, fresh),
