@@ -135,10 +135,17 @@ static unsigned unmap_spares_of(struct vs_pool *pool, struct vs_chunk *c,
 	return n;
 }
 
-/*
- * Unmaps some of what nobody uses of a heap and can be had elsewhere, too.
- * Those that were looked at come last the next time.
- */
+/* The chunk longest not looked at; it comes last the next time. Grow lock. */
+static struct vs_chunk *next_in_turn(struct vs_pool *pool)
+{
+	struct vs_chunk *c = TAILQ_FIRST(&pool->chunks.all);
+
+	TAILQ_REMOVE(&pool->chunks.all, c, of_all);
+	TAILQ_INSERT_TAIL(&pool->chunks.all, c, of_all);
+	return c;
+}
+
+/* Unmaps some of what nobody uses of a heap and can be had elsewhere, too. */
 static unsigned unmap_spares(struct vs_pool *pool, enum vs_heap_kind kind)
 {
 	struct vs_heap *h = &pool->heap[kind];
@@ -149,10 +156,8 @@ static unsigned unmap_spares(struct vs_pool *pool, enum vs_heap_kind kind)
 		return 0;
 	for (uint64_t i = 0; i < pool->chunks.count && n < SPARES_AT_ONCE;
 	     i++) {
-		struct vs_chunk *c = TAILQ_FIRST(&pool->chunks.all);
+		struct vs_chunk *c = next_in_turn(pool);
 
-		TAILQ_REMOVE(&pool->chunks.all, c, of_all);
-		TAILQ_INSERT_TAIL(&pool->chunks.all, c, of_all);
 		if (c->n_on > 1)
 			n += unmap_spares_of(pool, c, h);
 	}
@@ -172,25 +177,21 @@ static bool unmap_surplus_of(struct vs_pool *pool, struct vs_chunk *c)
 	return is_off && unmap(pool, v);
 }
 
-/* Views to unmap under one lock: some 1 ms. */
+/* Views to unmap before others may grow: some 1 ms. */
 enum { SURPLUS_AT_ONCE = 32 };
 
 bool vs_grow_thin(struct vs_pool *pool)
 {
 	unsigned n = 0;
 
-	pthread_mutex_lock(&pool->grow);
 	for (uint64_t i = 0; i < pool->chunks.count && n < SURPLUS_AT_ONCE &&
 			     pool->chunks.n_crowded > 0;
 	     i++) {
-		struct vs_chunk *c = TAILQ_FIRST(&pool->chunks.all);
+		struct vs_chunk *c = next_in_turn(pool);
 
 		while (n < SURPLUS_AT_ONCE && unmap_surplus_of(pool, c))
 			n++;
-		TAILQ_REMOVE(&pool->chunks.all, c, of_all);
-		TAILQ_INSERT_TAIL(&pool->chunks.all, c, of_all);
 	}
-	pthread_mutex_unlock(&pool->grow);
 	return n == SURPLUS_AT_ONCE;
 }
 

@@ -33,10 +33,10 @@
  */
 #define LATE_SHARE 80
 #define LATE_LEAST (VS_FLOOR / 2)
-/* Part of the need that is far beyond it; a 10th does as well, an 80th not. */
-#define FAR_SHARE 20
 #define LATE_DOUBLINGS 4
 #define LATE_FORGIVES 16
+/* Part of the need that is far beyond it; a 10th does as well, an 80th not. */
+#define FAR_SHARE 20
 /* Waits of one request before it is moved for: what came back does not fit. */
 #define WAIT_ROUNDS 6
 /* How long a wait may take when the alternative is out of memory. */

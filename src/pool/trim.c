@@ -96,11 +96,13 @@ static uint64_t release_idle(struct vs_pool *pool, uint64_t bytes,
 
 static void thin_views(struct vs_pool *pool)
 {
+	pthread_mutex_lock(&pool->grow);
 	for (int i = 0; i < THIN_TIMES && !atomic_load(&is_ending); i++) {
 		if (!vs_grow_thin(pool))
-			return;
-		vs_vmm_pause(UINT_MAX); /* as let_others_grow() */
+			break;
+		let_others_grow(pool);
 	}
+	pthread_mutex_unlock(&pool->grow);
 }
 
 static uint64_t release(struct vs_pool *pool, uint64_t bytes, uint64_t before)
