@@ -7,6 +7,9 @@
  *   pairs query SIZE ROUNDS       cuMemGetAddressRange of an interior pointer
  *   pairs copy SIZE ROUNDS        cuMemcpyDtoD of a byte of two blocks
  *   pairs work SIZE ROUNDS        a pair, then cuMemsetD8Async of a byte
+ *   pairs cold SIZE ROUNDS        a pair of a size near it, 64 others live, the
+ *                                 core's caches emptied before either call, as
+ *                                 by a program that does something in between
  *   pairs dlsym ROUNDS            dlsym of a name that is not the driver's
  */
 #undef __CUDA_API_VERSION_INTERNAL
@@ -87,6 +90,79 @@ static void work_rounds(long n)
 	TRY(cuMemFree(q));
 }
 
+/*
+ * More than the caches and TLBs of one core hold, of data and of code, a line
+ * each: what is left is in the cache that all share.
+ */
+#define COLD_DATA ((size_t)4 << 20)
+#define COLD_CODE 16384
+#define LINE 64
+
+__asm__(".pushsection .text\n"
+	".p2align 6\n"
+	"cold_code:\n"
+	".rept 16384\n"
+	"ret\n"
+	".p2align 6\n"
+	".endr\n"
+	".popsection\n");
+extern const char cold_code[];
+static char cold_data[COLD_DATA];
+
+static void empty_caches(void)
+{
+	for (size_t i = 0; i < COLD_DATA; i += LINE)
+		cold_data[i]++;
+	for (size_t i = 0; i < COLD_CODE; i++)
+		((void (*)(void))(uintptr_t)(cold_code + i * LINE))();
+	(void)now(); /* whose own code counts for nothing then */
+}
+
+static int by_value(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/* The mean of the middle half: some calls have markers to record, or wait. */
+static double middle(double *took, long n)
+{
+	double sum = 0;
+
+	qsort(took, (size_t)n, sizeof(*took), by_value);
+	for (long i = n / 4; i < n - n / 4; i++)
+		sum += took[i];
+	return sum / (double)(n - n / 4 - n / 4);
+}
+
+static double cold_rounds(void)
+{
+	double *alloc = calloc((size_t)rounds, sizeof(*alloc)), start;
+	double *free = calloc((size_t)rounds, sizeof(*free));
+	CUdeviceptr p[N_BURST];
+	unsigned seed = 1;
+
+	if (!alloc || !free)
+		exit(1);
+	for (int i = 0; i < N_BURST; i++)
+		TRY(cuMemAlloc(&p[i], size / 2 + size / N_BURST * i));
+	for (long i = 0; i < rounds; i++) {
+		int j = rand_r(&seed) % N_BURST;
+		size_t next = size / 2 + size / 256 * (rand_r(&seed) % 256);
+
+		empty_caches();
+		start = now();
+		TRY(cuMemFree(p[j]));
+		free[i] = now() - start;
+		empty_caches();
+		start = now();
+		TRY(cuMemAlloc(&p[j], next));
+		alloc[i] = now() - start;
+	}
+	return middle(alloc, rounds) + middle(free, rounds);
+}
+
 static void dlsym_rounds(long n)
 {
 	void *volatile found;
@@ -162,14 +238,16 @@ int main(int argc, char **argv)
 		ns = timed(copy_rounds);
 	else if (strcmp(what, "work") == 0)
 		ns = timed(work_rounds);
+	else if (strcmp(what, "cold") == 0)
+		ns = cold_rounds();
 	else if (strcmp(what, "dlsym") == 0)
 		ns = timed(dlsym_rounds);
 	else if (strcmp(what, "threads") == 0 && argc > 4)
 		ns = threads(atoi(argv[2]));
 	else {
-		fprintf(stderr,
-			"usage: pairs pair|burst|query|copy|work SIZE ROUNDS | "
-			"threads N SIZE ROUNDS | dlsym ROUNDS\n");
+		fprintf(stderr, "usage: pairs pair|burst|query|copy|work|cold "
+				"SIZE ROUNDS | "
+				"threads N SIZE ROUNDS | dlsym ROUNDS\n");
 		return 2;
 	}
 	printf("%.1f\n", ns);
