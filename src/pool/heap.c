@@ -17,53 +17,6 @@ static int compare_size(const struct vs_range *a, const struct vs_range *b)
 RB_GENERATE_STATIC(vs_size_tree, vs_range, by_size, compare_size)
 #undef __unused
 
-/* The bin of a span; all of a bin's spans are below those of the next. */
-static unsigned bin_of(uint64_t span)
-{
-	uint64_t units = span / VS_RANGE_ALIGN;
-	unsigned log, bin;
-
-	if (units < 16)
-		return (unsigned)units;
-	log = 63 - (unsigned)__builtin_clzll(units);
-	bin = (log - 3) * 16 + (unsigned)(units >> (log - 4) & 15);
-	/* a request may be for any number of bytes */
-	return bin < VS_RANGE_BINS ? bin : VS_RANGE_BINS - 1;
-}
-
-/* The first filled bin from `bin` on, the last before it; or VS_RANGE_BINS. */
-static unsigned filled_from(const struct vs_heap *h, unsigned bin)
-{
-	unsigned word = bin / 64;
-	uint64_t bits = h->filled[word] & ~(uint64_t)0 << bin % 64;
-
-	if (bits == 0) {
-		uint64_t words = h->words & ~(uint64_t)1 << word;
-
-		if (words == 0)
-			return VS_RANGE_BINS;
-		word = (unsigned)__builtin_ctzll(words);
-		bits = h->filled[word];
-	}
-	return word * 64 + (unsigned)__builtin_ctzll(bits);
-}
-
-static unsigned filled_before(const struct vs_heap *h, unsigned bin)
-{
-	unsigned word = bin / 64;
-	uint64_t bits = h->filled[word] & ~(~(uint64_t)0 << bin % 64);
-
-	if (bits == 0) {
-		uint64_t words = h->words & ~(~(uint64_t)0 << word);
-
-		if (words == 0)
-			return VS_RANGE_BINS;
-		word = 63 - (unsigned)__builtin_clzll(words);
-		bits = h->filled[word];
-	}
-	return word * 64 + 63 - (unsigned)__builtin_clzll(bits);
-}
-
 /* Puts an idle range or a hole among those of its size; takes it out. */
 static void list(struct vs_heap *h, struct vs_range *r)
 {
@@ -73,10 +26,9 @@ static void list(struct vs_heap *h, struct vs_range *r)
 		RB_INSERT(vs_size_tree, &h->holes, r);
 		return;
 	}
-	bin = bin_of(r->span);
+	bin = vs_bin_of(r->span);
 	RB_INSERT(vs_size_tree, &h->idle[bin], r);
-	h->filled[bin / 64] |= (uint64_t)1 << bin % 64;
-	h->words |= (uint64_t)1 << bin / 64;
+	vs_bins_fill(&h->filled, bin);
 }
 
 static void unlist(struct vs_heap *h, struct vs_range *r)
@@ -87,26 +39,23 @@ static void unlist(struct vs_heap *h, struct vs_range *r)
 		RB_REMOVE(vs_size_tree, &h->holes, r);
 		return;
 	}
-	bin = bin_of(r->span);
+	bin = vs_bin_of(r->span);
 	RB_REMOVE(vs_size_tree, &h->idle[bin], r);
-	if (RB_EMPTY(&h->idle[bin])) {
-		h->filled[bin / 64] &= ~((uint64_t)1 << bin % 64);
-		if (h->filled[bin / 64] == 0)
-			h->words &= ~((uint64_t)1 << bin / 64);
-	}
+	if (RB_EMPTY(&h->idle[bin]))
+		vs_bins_empty(&h->filled, bin);
 }
 
 /* The smallest idle range of a bin or those behind it; or NULL. */
 static struct vs_range *smallest_from(struct vs_heap *h, unsigned bin)
 {
-	bin = filled_from(h, bin);
+	bin = vs_bins_from(&h->filled, bin);
 	return bin < VS_RANGE_BINS ? RB_MIN(vs_size_tree, &h->idle[bin]) : NULL;
 }
 
 /* The largest idle range of the bins before one, or NULL. */
 static struct vs_range *largest_before(struct vs_heap *h, unsigned bin)
 {
-	bin = filled_before(h, bin);
+	bin = vs_bins_before(&h->filled, bin);
 	return bin < VS_RANGE_BINS ? RB_MAX(vs_size_tree, &h->idle[bin]) : NULL;
 }
 
@@ -114,7 +63,7 @@ static struct vs_range *largest_before(struct vs_heap *h, unsigned bin)
 static struct vs_range *find_fit(struct vs_heap *h, uint64_t span)
 {
 	struct vs_range wanted = {.span = span, .base = 0};
-	unsigned bin = bin_of(span);
+	unsigned bin = vs_bin_of(span);
 	struct vs_range *r = RB_NFIND(vs_size_tree, &h->idle[bin], &wanted);
 
 	return r ? r : smallest_from(h, bin + 1);
@@ -125,7 +74,7 @@ static struct vs_range *larger(struct vs_heap *h, struct vs_range *r)
 {
 	struct vs_range *next = RB_NEXT(vs_size_tree, NULL, r);
 
-	return next ? next : smallest_from(h, bin_of(r->span) + 1);
+	return next ? next : smallest_from(h, vs_bin_of(r->span) + 1);
 }
 
 bool vs_heap_stock(struct vs_pool *pool, unsigned n)
@@ -445,7 +394,7 @@ struct vs_range *vs_heap_hole(struct vs_heap *h, uint64_t span)
 struct vs_range *vs_heap_below(struct vs_heap *h, uint64_t span)
 {
 	struct vs_range wanted = {.span = span, .base = 0};
-	unsigned bin = bin_of(span);
+	unsigned bin = vs_bin_of(span);
 	struct vs_range *r = RB_NFIND(vs_size_tree, &h->idle[bin], &wanted);
 
 	return r ? vs_heap_smaller(h, r) : largest_before(h, bin + 1);
@@ -455,5 +404,5 @@ struct vs_range *vs_heap_smaller(struct vs_heap *h, struct vs_range *r)
 {
 	struct vs_range *smaller = RB_PREV(vs_size_tree, NULL, r);
 
-	return smaller ? smaller : largest_before(h, bin_of(r->span));
+	return smaller ? smaller : largest_before(h, vs_bin_of(r->span));
 }

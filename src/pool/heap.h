@@ -28,17 +28,17 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "pool/bins.h"
+
 struct vs_pool;
 struct vs_ctx;
-
-/* What ranges begin and end at: what NICs pin in (GPU page of 64 KiB). */
-#define VS_RANGE_ALIGN ((uint64_t)64 << 10)
 
 enum vs_range_state {
 	VS_RANGE_HOLE,	  /* address space without memory; granule aligned */
 	VS_RANGE_IDLE,	  /* mapped, free to be handed out */
 	VS_RANGE_LIVE,	  /* the program's, or a slab */
 	VS_RANGE_PENDING, /* freed, tag not yet done */
+	VS_RANGE_SHELVED, /* freed, tag done, on the shelf (pool/shelf) */
 	VS_RANGE_BUSY,	  /* in the hands of the thread that holds grow */
 	VS_RANGE_SHADOW,  /* mapped, in use at another address */
 	VS_RANGE_DEAD,	  /* freed, to be used again last of all (pool/dead) */
@@ -61,7 +61,8 @@ struct vs_range {
 	_Atomic uint64_t id;
 	_Atomic uint64_t size; /* bytes the program asked for */
 	struct vs_ctx *ctx;
-	uint64_t tag; /* epoch of the free */
+	uint64_t tag;		/* epoch of the free */
+	struct vs_range *below; /* while on the shelf, or NULL */
 };
 
 RB_HEAD(vs_size_tree, vs_range);
@@ -78,16 +79,12 @@ static inline void vs_range_set_ctx(struct vs_range *r, struct vs_ctx *ctx)
 	__atomic_store_n(&r->ctx, ctx, __ATOMIC_RELAXED);
 }
 
-/* Bins of spans: sixteen for each doubling, up to 2^36 times the alignment. */
-#define VS_RANGE_BINS (34 * 16)
-
 struct vs_heap {
 	CUdeviceptr base, end; /* constant */
 	struct vs_range *first, *last;
 	struct vs_size_tree holes;
 	uint64_t n_shared; /* views on here, of chunks with another on */
-	uint64_t filled[(VS_RANGE_BINS + 63) / 64]; /* a bit for each bin */
-	uint64_t words; /* a bit for each word of `filled` that is not 0 */
+	struct vs_bins filled;
 	struct vs_size_tree idle[VS_RANGE_BINS];
 };
 

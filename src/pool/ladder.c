@@ -52,6 +52,9 @@ static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
 {
 	struct vs_range *r;
 
+	/* it is cheaper than whatever follows, and others fill it again */
+	if (how != VS_GROW_WITHIN)
+		vs_range_unshelve(pool);
 	pthread_mutex_lock(&pool->grow);
 	vs_dead_thin(pool);
 	/* another thread may have grown meanwhile */
@@ -240,7 +243,7 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		grow_once(pool, kind, span, VS_GROW_WITHIN, range_out, &r);
 		if (r != CUDA_ERROR_NOT_FOUND)
 			return r;
-		if (order_pending(pool, until))
+		if (vs_range_unshelve(pool) || order_pending(pool, until))
 			continue;
 		pthread_mutex_lock(&pool->lock);
 		may_wait = round < WAIT_ROUNDS &&

@@ -126,17 +126,64 @@ static void show_pending(struct vs_pool *pool)
 	vs_stat_set(&pool->stats, pending, pool->pending_bytes);
 }
 
-bool vs_range_harvest(struct vs_pool *pool)
+/* The oldest that is pending, if it is done, or NULL; it is so no more. Lock.
+ */
+static inline struct vs_range *next_done(struct vs_pool *pool)
+{
+	struct vs_range *r = TAILQ_FIRST(&pool->pending);
+
+	if (!r || !vs_fence_is_done(&pool->fence, r->tag))
+		return NULL;
+	TAILQ_REMOVE(&pool->pending, r, link);
+	pool->pending_bytes -= r->span;
+	return r;
+}
+
+/*
+ * What is on the shelf goes home, from some size on; whether anything was.
+ * Lock.
+ */
+static bool clear_shelf(struct vs_pool *pool, uint64_t least)
 {
 	bool is_any = false;
 	struct vs_range *r;
 
-	while ((r = TAILQ_FIRST(&pool->pending)) &&
-	       vs_fence_is_done(&pool->fence, r->tag)) {
-		TAILQ_REMOVE(&pool->pending, r, link);
-		pool->pending_bytes -= r->span;
+	while ((r = vs_shelf_from(&pool->shelf, least))) {
 		go_home(pool, r);
 		is_any = true;
+	}
+	return is_any;
+}
+
+bool vs_range_harvest(struct vs_pool *pool)
+{
+	bool is_any = clear_shelf(pool, 0);
+	struct vs_range *r;
+
+	while ((r = next_done(pool))) {
+		go_home(pool, r);
+		is_any = true;
+	}
+	show_pending(pool);
+	return is_any;
+}
+
+/* The same for a program that is fast (pool/turnover): it has use for them. */
+static bool shelve(struct vs_pool *pool)
+{
+	bool is_any = false;
+	struct vs_range *r;
+
+	while ((r = next_done(pool))) {
+		is_any = true;
+		if (was_slab(pool, r)) {
+			go_home(pool, r);
+			continue;
+		}
+		/* that of the free may die before it is handed out */
+		vs_range_set_ctx(r, NULL);
+		r->state = VS_RANGE_SHELVED;
+		vs_shelf_put(&pool->shelf, r);
 	}
 	show_pending(pool);
 	return is_any;
@@ -168,6 +215,54 @@ static struct vs_range *take_back(struct vs_pool *pool, enum vs_heap_kind kind,
 	return r;
 }
 
+/* A range as it was freed, or NULL. Lock. */
+static inline struct vs_range *take_whole(struct vs_pool *pool,
+					  enum vs_heap_kind kind, uint64_t span)
+{
+	struct vs_range *r = kind == VS_HEAP_SLABS
+				     ? NULL
+				     : vs_shelf_take(&pool->shelf, span);
+
+	if (r)
+		r->state = VS_RANGE_LIVE;
+	return r;
+}
+
+/*
+ * What is done goes home, or for a program that is fast onto the shelf; whether
+ * any did. Lock.
+ */
+static bool bring_in(struct vs_pool *pool)
+{
+	if (!pool->turnover.is_fast)
+		return vs_range_harvest(pool);
+	return shelve(pool);
+}
+
+/*
+ * No idle range fits. One from the shelf is cut, so that the others stay whole;
+ * or they merge with what is idle beside them, the larger ones first. Lock.
+ */
+static struct vs_range *take_apart(struct vs_pool *pool, enum vs_heap_kind kind,
+				   uint64_t span)
+{
+	struct vs_heap *h = &pool->heap[kind];
+	struct vs_range *r;
+
+	if (kind == VS_HEAP_SLABS || vs_shelf_is_empty(&pool->shelf))
+		return NULL;
+	/* of the bin behind its own any is large enough */
+	r = vs_shelf_from(&pool->shelf, span + span / 16 + VS_RANGE_ALIGN);
+	if (r)
+		go_home(pool, r);
+	else
+		clear_shelf(pool, span / 2);
+	r = vs_heap_take(pool, h, span);
+	if (!r && clear_shelf(pool, 0))
+		r = vs_heap_take(pool, h, span);
+	return r;
+}
+
 /* A fit among what is idle, or becomes so by looking at the markers. Lock. */
 static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 			     uint64_t span)
@@ -184,19 +279,35 @@ static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 		r = pool->turnover.is_fast ? take_back(pool, kind, span) : NULL;
 		if (r)
 			return r;
-		vs_range_harvest(pool);
+		bring_in(pool);
 	}
-	r = vs_heap_take(pool, h, span);
+	r = pool->turnover.is_fast ? take_whole(pool, kind, span) : NULL;
+	if (!r)
+		r = vs_heap_take(pool, h, span);
+	if (!r)
+		r = take_apart(pool, kind, span);
 	if (r || TAILQ_EMPTY(&pool->pending))
 		return r;
 	vs_mark_settle(pool);
 	r = take_back(pool, kind, span);
-	if (!r && vs_range_harvest(pool))
+	if (!r && bring_in(pool))
 		r = vs_heap_take(pool, h, span);
+	if (!r)
+		r = take_apart(pool, kind, span);
 	if (r && kind != VS_HEAP_SLABS)
 		pool->turnover.is_spare_due =
 			vs_turnover_wants_spare(pool, span);
 	return r;
+}
+
+bool vs_range_unshelve(struct vs_pool *pool)
+{
+	bool is_any;
+
+	pthread_mutex_lock(&pool->lock);
+	is_any = clear_shelf(pool, 0);
+	pthread_mutex_unlock(&pool->lock);
+	return is_any;
 }
 
 struct vs_range *vs_range_take(struct vs_pool *pool, enum vs_heap_kind kind,
@@ -286,7 +397,7 @@ static __attribute__((noinline)) CUresult alloc_miss(struct vs_pool *pool,
 		return VS_PASS; /* the driver words it */
 	pthread_mutex_lock(&pool->lock);
 	if (is_dead(ctx)) {
-		vs_heap_give(pool, &pool->heap[kind_of(span)], range);
+		go_home(pool, range);
 		pthread_mutex_unlock(&pool->lock);
 		return VS_PASS;
 	}

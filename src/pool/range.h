@@ -59,8 +59,13 @@ void vs_range_put_off(struct vs_pool *pool, struct vs_range *r);
  */
 struct vs_range *vs_range_take(struct vs_pool *pool, enum vs_heap_kind kind,
 			       uint64_t span);
-/* Pending ranges whose tag is done become idle; whether any did. Lock. */
+/*
+ * Pending ranges whose tag is done become idle, and what is on the shelf;
+ * whether any did. Lock.
+ */
 bool vs_range_harvest(struct vs_pool *pool);
+/* What is on the shelf becomes idle; whether any did. Takes the lock. */
+bool vs_range_unshelve(struct vs_pool *pool);
 /*
  * Takes back the live ranges of a dying, idle context. Takes the lock.
  */

@@ -23,6 +23,7 @@
 #include "pool/fence.h"
 #include "pool/guard.h"
 #include "pool/heap.h"
+#include "pool/shelf.h"
 #include "pool/turnover.h"
 
 #define VS_SMALL_MAX ((size_t)1 << 20) /* larger requests are ranges */
@@ -102,6 +103,7 @@ struct vs_pool {
 	struct vs_fence fence;
 	struct vs_stats stats;
 	struct vs_heap heap[VS_N_HEAPS];
+	struct vs_shelf shelf;
 
 	pthread_mutex_t grow;
 	struct vs_guard guard;

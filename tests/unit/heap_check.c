@@ -53,7 +53,8 @@ static struct seen *seen_of(struct vs_chunk *c)
 static int is_in_use(const struct vs_range *r)
 {
 	return r->state == VS_RANGE_LIVE || r->state == VS_RANGE_PENDING ||
-	       r->state == VS_RANGE_BUSY || r->state == VS_RANGE_DEAD;
+	       r->state == VS_RANGE_BUSY || r->state == VS_RANGE_DEAD ||
+	       r->state == VS_RANGE_SHELVED;
 }
 
 /* One range, as far as it lies over a view that is on. */
@@ -102,6 +103,26 @@ static struct vs_range *look_at_view(struct vs_view *v, struct vs_range *r)
 }
 
 static uint64_t n_runs;
+
+static uint64_t n_shelved;
+
+/* Ranges in their bins; as many as the heaps have. */
+static void look_at_shelf(const struct vs_shelf *shelf)
+{
+	uint64_t n = 0;
+
+	for (unsigned bin = 0; bin < VS_RANGE_BINS; bin++) {
+		const struct vs_range *r = shelf->top[bin];
+
+		CHECK(vs_bins_from(&shelf->filled, bin) == bin || !r);
+		CHECK(vs_bins_from(&shelf->filled, bin) != bin || r);
+		for (; r; r = r->below, n++)
+			CHECK(r->state == VS_RANGE_SHELVED && !r->ctx &&
+			      vs_bin_of(r->span) == bin);
+	}
+	CHECK(n == n_shelved);
+	CHECK(vs_shelf_is_empty(shelf) == (n == 0));
+}
 
 /* Everything mapped in a heap, view by view. */
 static void look_at_views(struct vs_pool *pool, struct vs_heap *h)
@@ -166,6 +187,7 @@ static void look_at_ranges(struct vs_pool *pool, struct vs_heap *h)
 		    r->state == VS_RANGE_IDLE)
 			CHECK(!vs_views_join(pool, p));
 		n_idle += r->state == VS_RANGE_IDLE;
+		n_shelved += r->state == VS_RANGE_SHELVED;
 		n_holes += r->state == VS_RANGE_HOLE;
 		p += r->span;
 	}
@@ -247,11 +269,12 @@ void heap_check(struct vs_pool *pool)
 	uint64_t held = 0, crowded = 0, idle, cached;
 	struct vs_chunk *c;
 
-	n_runs = 0;
+	n_runs = n_shelved = 0;
 	for (int k = 0; k < VS_N_HEAPS; k++) {
 		look_at_ranges(pool, &pool->heap[k]);
 		look_at_views(pool, &pool->heap[k]);
 	}
+	look_at_shelf(&pool->shelf);
 	for (int i = 0; i < BUCKETS; i++) {
 		struct seen *s;
 

@@ -325,6 +325,8 @@ static void step(void)
 		vs_pool_tick();
 	if (one_in(2000))
 		vs_pool_relieve(false);
+	if (one_in(500) && vs_pool_by_index(0))
+		vs_pool_by_index(0)->turnover.is_fast = one_in(2);
 	if (one_in(8000))
 		context_dies();
 	if (s.n_live > 0 && (one_in(2) || s.live_bytes > s.live_max / 8 * 7))

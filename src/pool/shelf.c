@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/shelf.h"
+
+/* What a block may be larger than asked for: a part of that. */
+#define WASTE_SHARE 4
+
+static struct vs_range *take_top(struct vs_shelf *shelf, unsigned bin)
+{
+	struct vs_range *r = shelf->top[bin];
+
+	shelf->top[bin] = r->below;
+	if (!r->below)
+		vs_bins_empty(&shelf->filled, bin);
+	return r;
+}
+
+void vs_shelf_put(struct vs_shelf *shelf, struct vs_range *r)
+{
+	unsigned bin = vs_bin_of(r->span);
+
+	r->below = shelf->top[bin];
+	shelf->top[bin] = r;
+	vs_bins_fill(&shelf->filled, bin);
+}
+
+struct vs_range *vs_shelf_take(struct vs_shelf *shelf, uint64_t span)
+{
+	unsigned bin = vs_bin_of(span);
+
+	if (shelf->top[bin] && shelf->top[bin]->span >= span)
+		return take_top(shelf, bin);
+	bin = vs_bins_from(&shelf->filled, bin + 1);
+	if (bin < VS_RANGE_BINS &&
+	    shelf->top[bin]->span - span <= span / WASTE_SHARE)
+		return take_top(shelf, bin);
+	return NULL;
+}
+
+struct vs_range *vs_shelf_from(struct vs_shelf *shelf, uint64_t least)
+{
+	unsigned bin = vs_bins_from(&shelf->filled, vs_bin_of(least));
+
+	return bin < VS_RANGE_BINS ? take_top(shelf, bin) : NULL;
+}
