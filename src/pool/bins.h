@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bins: ranges by their size, sixteen bins for each doubling: all spans of a bin
- * are below those of the next. Which bins are filled is found in two words.
+ * bins: ranges by their size, sixteen bins for each doubling: all spans of a
+ * bin are below those of the next. Which bins are filled is found in two words.
  * Whoever embeds a struct vs_bins says what guards it.
  */
 #ifndef VS_POOL_BINS_H

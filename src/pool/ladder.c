@@ -50,21 +50,23 @@ static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
 		      uint64_t span, enum vs_grow_how how,
 		      struct vs_range **range_out, CUresult *result_out)
 {
-	struct vs_range *r;
+	struct vs_range *r = NULL;
+	CUresult result = CUDA_ERROR_NOT_FOUND;
 
-	/* it is cheaper than whatever follows, and others fill it again */
-	if (how != VS_GROW_WITHIN)
-		vs_range_unshelve(pool);
 	pthread_mutex_lock(&pool->grow);
 	vs_dead_thin(pool);
-	/* another thread may have grown meanwhile */
-	r = vs_range_take(pool, kind, span);
-	*result_out = CUDA_SUCCESS;
-	if (!r)
-		*result_out = vs_grow(pool, kind, span, how, &r);
+	/* then once more, without what lies on the shelves of other heaps */
+	for (int i = 0; i < 2 && result != CUDA_SUCCESS; i++) {
+		if (i > 0 && !vs_range_unshelve(pool))
+			break;
+		/* another thread may have grown meanwhile */
+		r = vs_range_take(pool, kind, span);
+		result = r ? CUDA_SUCCESS : vs_grow(pool, kind, span, how, &r);
+	}
 	pthread_mutex_unlock(&pool->grow);
 	*range_out = r;
-	return *result_out == CUDA_SUCCESS;
+	*result_out = result;
+	return result == CUDA_SUCCESS;
 }
 
 /* Small objects leave the threads, and get a marker. */
@@ -243,7 +245,7 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		grow_once(pool, kind, span, VS_GROW_WITHIN, range_out, &r);
 		if (r != CUDA_ERROR_NOT_FOUND)
 			return r;
-		if (vs_range_unshelve(pool) || order_pending(pool, until))
+		if (order_pending(pool, until))
 			continue;
 		pthread_mutex_lock(&pool->lock);
 		may_wait = round < WAIT_ROUNDS &&

@@ -121,9 +121,11 @@ static void show_live(struct vs_pool *pool, uint64_t coming)
 	vs_stat_set(&pool->stats, blocks, blocks + (coming > 0));
 }
 
+/* What is on the shelf is nobody's, either. */
 static void show_pending(struct vs_pool *pool)
 {
-	vs_stat_set(&pool->stats, pending, pool->pending_bytes);
+	vs_stat_set(&pool->stats, pending,
+		    pool->pending_bytes + pool->shelved_bytes);
 }
 
 /* The oldest that is pending, if it is done, or NULL; it is so no more. Lock.
@@ -139,25 +141,31 @@ static inline struct vs_range *next_done(struct vs_pool *pool)
 	return r;
 }
 
-/*
- * What is on the shelf goes home, from some size on; whether anything was.
- * Lock.
- */
-static bool clear_shelf(struct vs_pool *pool, uint64_t least)
+/* What is on a heap's shelf goes home; whether anything was. Lock. */
+static bool clear_shelf(struct vs_pool *pool, enum vs_heap_kind kind)
 {
 	bool is_any = false;
 	struct vs_range *r;
 
-	while ((r = vs_shelf_from(&pool->shelf, least))) {
+	while ((r = vs_shelf_any(&pool->shelf[kind]))) {
+		pool->shelved_bytes -= r->span;
 		go_home(pool, r);
 		is_any = true;
 	}
+	show_pending(pool);
 	return is_any;
+}
+
+static bool clear_shelves(struct vs_pool *pool)
+{
+	bool is_any = clear_shelf(pool, VS_HEAP_LARGE);
+
+	return clear_shelf(pool, VS_HEAP_MIDDLE) || is_any;
 }
 
 bool vs_range_harvest(struct vs_pool *pool)
 {
-	bool is_any = clear_shelf(pool, 0);
+	bool is_any = clear_shelves(pool);
 	struct vs_range *r;
 
 	while ((r = next_done(pool))) {
@@ -168,7 +176,7 @@ bool vs_range_harvest(struct vs_pool *pool)
 	return is_any;
 }
 
-/* The same for a program that is fast (pool/turnover): it has use for them. */
+/* What is done comes onto the shelf; whether any did. Lock. */
 static bool shelve(struct vs_pool *pool)
 {
 	bool is_any = false;
@@ -183,7 +191,8 @@ static bool shelve(struct vs_pool *pool)
 		/* that of the free may die before it is handed out */
 		vs_range_set_ctx(r, NULL);
 		r->state = VS_RANGE_SHELVED;
-		vs_shelf_put(&pool->shelf, r);
+		pool->shelved_bytes += r->span;
+		vs_shelf_put(&pool->shelf[kind_of(r->span)], r);
 	}
 	show_pending(pool);
 	return is_any;
@@ -216,49 +225,38 @@ static struct vs_range *take_back(struct vs_pool *pool, enum vs_heap_kind kind,
 }
 
 /* A range as it was freed, or NULL. Lock. */
-static inline struct vs_range *take_whole(struct vs_pool *pool,
-					  enum vs_heap_kind kind, uint64_t span)
+static struct vs_range *take_whole(struct vs_pool *pool, enum vs_heap_kind kind,
+				   uint64_t span)
 {
 	struct vs_range *r = kind == VS_HEAP_SLABS
 				     ? NULL
-				     : vs_shelf_take(&pool->shelf, span);
+				     : vs_shelf_take(&pool->shelf[kind], span);
 
-	if (r)
-		r->state = VS_RANGE_LIVE;
+	if (!r)
+		return NULL;
+	r->state = VS_RANGE_LIVE;
+	pool->shelved_bytes -= r->span;
+	show_pending(pool);
 	return r;
 }
 
-/*
- * What is done goes home, or for a program that is fast onto the shelf; whether
- * any did. Lock.
- */
+/* What is done goes home, or onto the shelf; whether any did. Lock. */
 static bool bring_in(struct vs_pool *pool)
 {
-	if (!pool->turnover.is_fast)
-		return vs_range_harvest(pool);
-	return shelve(pool);
+	return vs_turnover_is_roomy(pool) ? shelve(pool)
+					  : vs_range_harvest(pool);
 }
 
-/*
- * No idle range fits. One from the shelf is cut, so that the others stay whole;
- * or they merge with what is idle beside them, the larger ones first. Lock.
- */
-static struct vs_range *take_apart(struct vs_pool *pool, enum vs_heap_kind kind,
-				   uint64_t span)
+/* The best fit; what is on the shelf merges only if there is none. Lock. */
+static struct vs_range *take_fit(struct vs_pool *pool, enum vs_heap_kind kind,
+				 uint64_t span)
 {
 	struct vs_heap *h = &pool->heap[kind];
-	struct vs_range *r;
+	struct vs_range *r = take_whole(pool, kind, span);
 
-	if (kind == VS_HEAP_SLABS || vs_shelf_is_empty(&pool->shelf))
-		return NULL;
-	/* of the bin behind its own any is large enough */
-	r = vs_shelf_from(&pool->shelf, span + span / 16 + VS_RANGE_ALIGN);
-	if (r)
-		go_home(pool, r);
-	else
-		clear_shelf(pool, span / 2);
-	r = vs_heap_take(pool, h, span);
-	if (!r && clear_shelf(pool, 0))
+	if (!r)
+		r = vs_heap_take(pool, h, span);
+	if (!r && kind != VS_HEAP_SLABS && clear_shelf(pool, kind))
 		r = vs_heap_take(pool, h, span);
 	return r;
 }
@@ -267,7 +265,6 @@ static struct vs_range *take_apart(struct vs_pool *pool, enum vs_heap_kind kind,
 static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 			     uint64_t span)
 {
-	struct vs_heap *h = &pool->heap[kind];
 	struct vs_range *r;
 
 	/*
@@ -281,19 +278,13 @@ static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 			return r;
 		bring_in(pool);
 	}
-	r = pool->turnover.is_fast ? take_whole(pool, kind, span) : NULL;
-	if (!r)
-		r = vs_heap_take(pool, h, span);
-	if (!r)
-		r = take_apart(pool, kind, span);
+	r = take_fit(pool, kind, span);
 	if (r || TAILQ_EMPTY(&pool->pending))
 		return r;
 	vs_mark_settle(pool);
 	r = take_back(pool, kind, span);
 	if (!r && bring_in(pool))
-		r = vs_heap_take(pool, h, span);
-	if (!r)
-		r = take_apart(pool, kind, span);
+		r = take_fit(pool, kind, span);
 	if (r && kind != VS_HEAP_SLABS)
 		pool->turnover.is_spare_due =
 			vs_turnover_wants_spare(pool, span);
@@ -305,7 +296,7 @@ bool vs_range_unshelve(struct vs_pool *pool)
 	bool is_any;
 
 	pthread_mutex_lock(&pool->lock);
-	is_any = clear_shelf(pool, 0);
+	is_any = clear_shelves(pool);
 	pthread_mutex_unlock(&pool->lock);
 	return is_any;
 }

@@ -2,7 +2,7 @@
 #include "pool/shelf.h"
 
 /* What a block may be larger than asked for: a part of that. */
-#define WASTE_SHARE 4
+#define WASTE_SHARE 8
 
 static struct vs_range *take_top(struct vs_shelf *shelf, unsigned bin)
 {
@@ -36,9 +36,9 @@ struct vs_range *vs_shelf_take(struct vs_shelf *shelf, uint64_t span)
 	return NULL;
 }
 
-struct vs_range *vs_shelf_from(struct vs_shelf *shelf, uint64_t least)
+struct vs_range *vs_shelf_any(struct vs_shelf *shelf)
 {
-	unsigned bin = vs_bins_from(&shelf->filled, vs_bin_of(least));
+	unsigned bin = vs_bins_from(&shelf->filled, 0);
 
 	return bin < VS_RANGE_BINS ? take_top(shelf, bin) : NULL;
 }

@@ -24,6 +24,9 @@
 #define TIMES_LIVE 3
 #define SMALL_LIVE (8 * VS_FLOOR)
 
+/* What is held is much more than what is needed. */
+#define ROOMY_TIMES 2
+
 /* Allocations that one marker should serve. */
 #define SERVED 8
 /* After so many markers that served less; and after a vain attempt. */
@@ -100,6 +103,13 @@ static uint64_t most_extra(struct vs_pool *pool, const struct vs_turnover *t)
 	else if (!t->is_fast && (high > unfelt || is_first_round(pool)))
 		most = 0;
 	return most < unfelt ? most : unfelt;
+}
+
+bool vs_turnover_is_roomy(const struct vs_pool *pool)
+{
+	return pool->turnover.is_fast &&
+	       pool->need <= vs_pool_most(pool) / DEVICE_SHARE &&
+	       pool->chunks.held > ROOMY_TIMES * pool->need;
 }
 
 uint64_t vs_turnover_extra(struct vs_pool *pool)

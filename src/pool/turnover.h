@@ -44,6 +44,12 @@ struct vs_turnover {
 /* Bytes that may be held beyond what is due otherwise, for what is pending. */
 uint64_t vs_turnover_extra(struct vs_pool *pool);
 /*
+ * It is fast, and for that so much is held beyond need, but of the device so
+ * little, that blocks may be handed out whole, and larger than asked for
+ * (pool/shelf; HACKING.md has the comparison). Lock.
+ */
+bool vs_turnover_is_roomy(const struct vs_pool *pool);
+/*
  * A marker served an allocation of a range at once. Whether it is time for one
  * more block of `span` bytes to spare: so few allocations were served by the
  * marker before, and by those before that.

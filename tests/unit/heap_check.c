@@ -106,22 +106,26 @@ static uint64_t n_runs;
 
 static uint64_t n_shelved;
 
-/* Ranges in their bins; as many as the heaps have. */
-static void look_at_shelf(const struct vs_shelf *shelf)
+/* Ranges of one heap in their bins, as many as it has; returns their bytes. */
+static uint64_t look_at_shelf(const struct vs_heap *h,
+			      const struct vs_shelf *shelf)
 {
-	uint64_t n = 0;
+	uint64_t n = 0, bytes = 0;
 
 	for (unsigned bin = 0; bin < VS_RANGE_BINS; bin++) {
 		const struct vs_range *r = shelf->top[bin];
 
 		CHECK(vs_bins_from(&shelf->filled, bin) == bin || !r);
 		CHECK(vs_bins_from(&shelf->filled, bin) != bin || r);
-		for (; r; r = r->below, n++)
-			CHECK(r->state == VS_RANGE_SHELVED && !r->ctx &&
-			      vs_bin_of(r->span) == bin);
+		for (; r; r = r->below, n++) {
+			CHECK(r->state == VS_RANGE_SHELVED && !r->ctx);
+			CHECK(r->base >= h->base && r->base < h->end);
+			CHECK(vs_bin_of(r->span) == bin);
+			bytes += r->span;
+		}
 	}
 	CHECK(n == n_shelved);
-	CHECK(vs_shelf_is_empty(shelf) == (n == 0));
+	return bytes;
 }
 
 /* Everything mapped in a heap, view by view. */
@@ -266,15 +270,20 @@ static uint64_t sum(struct vs_chunk_list *list, enum vs_chunk_place place,
 void heap_check(struct vs_pool *pool)
 {
 	struct vs_chunks *cs = &pool->chunks;
-	uint64_t held = 0, crowded = 0, idle, cached;
+	uint64_t held = 0, crowded = 0, shelved = 0, idle, cached;
 	struct vs_chunk *c;
 
-	n_runs = n_shelved = 0;
+	n_runs = 0;
 	for (int k = 0; k < VS_N_HEAPS; k++) {
+		n_shelved = 0;
 		look_at_ranges(pool, &pool->heap[k]);
+		if (k < VS_HEAP_SLABS)
+			shelved +=
+				look_at_shelf(&pool->heap[k], &pool->shelf[k]);
+		else
+			CHECK(n_shelved == 0);
 		look_at_views(pool, &pool->heap[k]);
 	}
-	look_at_shelf(&pool->shelf);
 	for (int i = 0; i < BUCKETS; i++) {
 		struct seen *s;
 
@@ -296,6 +305,7 @@ void heap_check(struct vs_pool *pool)
 	CHECK(cs->idle_bytes == idle + cached);
 	CHECK(cs->held == held);
 	CHECK(cs->n_crowded == crowded);
+	CHECK(pool->shelved_bytes == shelved);
 	CHECK(vs_stat_get(&pool->stats, idle) == cs->idle_bytes);
 	CHECK(vs_stat_get(&pool->stats, reserved) == cs->held);
 }

@@ -1,231 +1,311 @@
 /* SPDX-License-Identifier: MIT
  *
- * What a program that churns freed, on its shelf (pool/shelf), on the counting
- * driver: handed out as it was, and never missed by whoever needs the memory.
+ * What a program that churns freed, on its shelves (pool/shelf), on the
+ * counting driver: handed out as it was, and never missed by whoever needs the
+ * memory.
  */
-#include <dlfcn.h>
-#include <pthread.h>
-
 #include "base/knob.h"
 #include "fake_test.h"
 #include "heap_check.h"
+#include "pool/range.h"
 #include "pool/state.h"
+
+enum { MOST = 32 };
 
 static struct vs_pool *pool;
 
-/* A pool of a program that churns; its GPU is idle. */
 static int fresh(void **state)
 {
 	(void)state;
-	fresh_driver((uint64_t)8 << 30);
+	fresh_driver((uint64_t)139 << 30);
 	fake.lag_ns = 0;
 	give(take(2 * MiB));
 	pool = vs_pool_by_index(0);
-	pool->turnover.is_fast = true;
 	return 0;
 }
 
-/*
- * Frees blocks whose neighbours are live, and has them seen complete. Two more
- * pend meanwhile, or the oldest would be taken back at once.
- */
-static void shelve(CUdeviceptr *p, unsigned n)
+/* The program churns, and the pool holds much more than it needs. */
+static void churn(void)
 {
-	CUdeviceptr other[2] = {take(3 * MiB), take(3 * MiB)};
+	pool->turnover.is_fast = true;
+	pool->need = 0;
+}
 
-	give(other[0]);
-	give(other[1]);
-	for (unsigned i = 0; i < n; i++)
-		give(p[i]);
+/* All that is pending is seen complete, and the next allocation looks. */
+static void look(void)
+{
 	vs_fence_record(&pool->fence);
 	vs_fence_poll(&pool->fence);
-	give(take(1200 * 1024));
-	assert_false(vs_shelf_is_empty(&pool->shelf));
+	give(take(1200 * KiB));
 	heap_check(pool);
 }
 
-static void test_one_that_is_hardly_larger_stays_whole(void **state)
+/* Frees n blocks; more follow, or the oldest would be taken back at once. */
+static void shelve(const CUdeviceptr *p, unsigned n)
 {
-	CUdeviceptr p[] = {take(64 * MiB), take(64 * MiB)};
-	uint64_t held;
+	CUdeviceptr other = take(1400 * KiB);
+
+	churn();
+	give(other);
+	for (unsigned i = 0; i < n; i++)
+		give(p[i]);
+	look();
+}
+
+/* n blocks, and one behind them: they do not end where the chunk does. */
+static void take_some(CUdeviceptr *p, unsigned n, size_t size)
+{
+	for (unsigned i = 0; i < n; i++)
+		p[i] = take(size);
+	take(size);
+}
+
+/* Large ones that were served without growing or moving. */
+static uint64_t hits(void)
+{
+	return vs_stat_get(&pool->stats, large_hit);
+}
+
+static void test_a_block_stays_whole(void **state)
+{
+	CUdeviceptr p[2];
+	uint64_t before;
 
 	(void)state;
-	take(2 * MiB); /* behind them */
-	held = fake.held;
-	shelve(p, 1);
-	assert_int_equal(take(52 * MiB), p[0]);
-	/* all of it: none of what is left is cut off for another */
-	assert_int_equal(vs_stat_get(&pool->stats, live), 118 * MiB);
-	take(12 * MiB);
-	assert_true(fake.held > held);
+	take_some(p, 2, 64 * MiB);
+	before = vs_stat_get(pool, live_spans);
+	shelve(p, 2);
+	assert_true(pool->shelved_bytes >= 128 * MiB);
+	/* the last one first; both as they were */
+	assert_int_equal(take(64 * MiB), p[1]);
+	assert_int_equal(take(58 * MiB), p[0]);
+	assert_int_equal(vs_stat_get(pool, live_spans), before);
 	heap_check(pool);
 }
 
-/* Half of a block is left for others, as without a shelf. */
-static void test_one_that_is_much_larger_is_cut(void **state)
+/* It is seen complete by the look that is the last one before others pay. */
+static void test_one_that_comes_late_stays_whole(void **state)
 {
-	CUdeviceptr p[] = {take(64 * MiB), take(64 * MiB)};
+	CUdeviceptr p[3] = {take(33 * MiB), take(64 * MiB), take(128 * MiB)};
+	uint64_t before;
+
+	(void)state;
+	churn();
+	before = hits();
+	for (int i = 0; i < 3; i++)
+		give(p[i]);
+	assert_int_equal(take(64 * MiB), p[1]);
+	assert_int_equal(hits(), before + 1);
+	assert_int_equal(pool->shelved_bytes, (33 + 128) * MiB);
+	heap_check(pool);
+}
+
+/* What is left of it would be missed. */
+static void test_one_that_is_much_larger_does_not(void **state)
+{
+	CUdeviceptr p[1];
 	uint64_t held;
 
 	(void)state;
-	held = fake.held;
+	take_some(p, 1, 64 * MiB);
 	shelve(p, 1);
+	held = fake.held;
 	take(32 * MiB);
 	take(32 * MiB);
 	assert_int_equal(fake.held, held);
+	assert_in_range(pool->shelved_bytes, 0, 2 * MiB);
+	heap_check(pool);
+}
+
+/* Of the same bin, but smaller than asked for. */
+static void test_nor_one_that_is_too_small(void **state)
+{
+	CUdeviceptr p[1];
+	uint64_t before;
+
+	(void)state;
+	take_some(p, 1, 64 * MiB);
+	shelve(p, 1);
+	before = vs_stat_get(pool, live_spans);
+	take(66 * MiB);
+	assert_int_equal(vs_stat_get(pool, live_spans), before + 66 * MiB);
 	heap_check(pool);
 }
 
 static void test_neighbours_merge_for_a_larger_one(void **state)
 {
-	CUdeviceptr p[8];
-	uint64_t held;
+	CUdeviceptr p[2];
+	uint64_t held, before;
 
 	(void)state;
-	for (int i = 0; i < 8; i++)
-		p[i] = take(24 * MiB);
+	give(take(48 * MiB));
+	vs_pool_tick();
+	p[0] = take(24 * MiB);
+	p[1] = take(24 * MiB);
+	assert_int_equal(p[0] + 24 * MiB, p[1]);
+	shelve(p, 2);
 	held = fake.held;
-	shelve(p, 8);
-	take(192 * MiB);
+	before = hits();
+	take(48 * MiB);
 	assert_int_equal(fake.held, held);
+	assert_int_equal(hits(), before + 1);
 	heap_check(pool);
 }
 
-/* What is middle lies in other chunks than what is large. */
-static void test_middle_ones_come_from_their_own(void **state)
+/* One that fits nothing of its heap leaves what others have on theirs. */
+static void test_heaps_have_their_own(void **state)
 {
-	CUdeviceptr p[] = {take(9 * MiB)}, q;
+	CUdeviceptr p[2], q;
 
 	(void)state;
-	shelve(p, 1);
-	q = take(5 * MiB);
+	take_some(p, 2, 9 * MiB);
+	shelve(p, 2);
+	q = take(7900 * KiB);
 	assert_true(q >= pool->heap[VS_HEAP_MIDDLE].base &&
 		    q < pool->heap[VS_HEAP_MIDDLE].end);
+	while (take(5 * MiB) < q + 64 * MiB)
+		;
+	assert_int_equal(pool->shelved_bytes, 18 * MiB);
 	heap_check(pool);
 }
 
-/* Another heap's need is met, too. */
-static void test_small_ones_find_it_on_a_full_device(void **state)
+static void test_all_find_it_on_a_full_device(void **state)
 {
 	CUdeviceptr p[4];
 
 	(void)state;
-	fake.memory = fake.held + (4 * 256 + 64) * MiB;
-	for (int i = 0; i < 4; i++)
-		p[i] = take(256 * MiB);
+	take_some(p, 4, 256 * MiB);
+	fake.memory = fake.held + 64 * MiB;
 	shelve(p, 4);
+	assert_true(pool->shelved_bytes >= 1024 * MiB);
 	for (int i = 0; i < 1000; i++)
-		take(1024 * 1024);
+		take(1024 * KiB);
 	assert_int_equal(fake.natives, 0);
 	heap_check(pool);
 }
 
 static void test_a_trim_releases_it(void **state)
 {
-	CUdeviceptr p[] = {take(64 * MiB), take(64 * MiB)};
+	CUdeviceptr p[2] = {take(64 * MiB), take(64 * MiB)};
 
 	(void)state;
 	shelve(p, 2);
-	for (int i = 0; i < 3; i++, fake.now += 200000000)
+	assert_true(pool->shelved_bytes > 0);
+	for (int i = 0; i < 3; i++, fake.now += 200 * MS)
 		vs_pool_trim();
-	assert_true(vs_shelf_is_empty(&pool->shelf));
+	assert_int_equal(pool->shelved_bytes, 0);
 	assert_int_equal(fake.held, 0);
 }
 
 /* As memory that is idle: it goes when nothing is asked for. */
 static void test_it_goes_after_a_while(void **state)
 {
-	CUdeviceptr p[] = {take(512 * MiB), take(512 * MiB)};
+	CUdeviceptr p[2] = {take(512 * MiB), take(512 * MiB)};
 
 	(void)state;
 	vs_knobs.decay_ms = 100;
 	shelve(p, 2);
-	for (int i = 0; i < 20; i++, fake.now += 50000000)
+	assert_true(pool->shelved_bytes > 0);
+	for (int i = 0; i < 20; i++, fake.now += 50 * MS)
 		vs_pool_tick();
-	assert_true(vs_shelf_is_empty(&pool->shelf));
+	assert_int_equal(pool->shelved_bytes, 0);
 	assert_in_range(fake.held, 0, 128 * MiB);
 }
 
-/* A program at work is packed by the heap's rule. */
-static void test_one_that_does_not_churn_has_none(void **state)
+/* Processes that take turns: all that is more than the threshold. */
+static void test_it_goes_at_a_synchronize(void **state)
 {
-	CUdeviceptr p[] = {take(64 * MiB), take(64 * MiB)};
+	CUdeviceptr p[10];
 
 	(void)state;
-	shelve(p, 1);
-	give(p[1]);
-	pool->turnover.is_fast = false;
-	vs_fence_record(&pool->fence);
-	vs_fence_poll(&pool->fence);
-	take(3 * MiB);
-	assert_true(vs_shelf_is_empty(&pool->shelf));
-	heap_check(pool);
+	vs_knobs.decay_ms = 0;
+	for (int i = 0; i < 10; i++)
+		p[i] = take(64 * MiB);
+	shelve(p, 10);
+	assert_true(pool->shelved_bytes > 0);
+	vs_pool_synchronized();
+	assert_int_equal(pool->shelved_bytes, 0);
+	assert_in_range(fake.held, 0, 128 * MiB);
 }
 
-#define OTHER ((CUcontext)0x2000)
-
-/* The other context dies when this lock is given back with nothing pending. */
-static pthread_mutex_t *deadly;
-
-/* In the place of the C library's. */
-int pthread_mutex_unlock(pthread_mutex_t *lock)
+/* All that is held is in one of the figures. */
+static void test_it_is_told(void **state)
 {
-	static int (*next)(pthread_mutex_t *);
-	int result;
+	CUdeviceptr p[2];
 
-	if (!next)
-		*(void **)&next = dlsym(RTLD_NEXT, "pthread_mutex_unlock");
-	result = next(lock);
-	if (lock == deadly && pool->pending_bytes == 0) {
-		deadly = NULL;
-		end_ctx(OTHER, 0);
+	(void)state;
+	take_some(p, 2, 64 * MiB);
+	shelve(p, 2);
+	assert_int_equal(vs_stat_get(&pool->stats, pending),
+			 pool->pending_bytes + pool->shelved_bytes);
+	assert_true(vs_stat_get(&pool->stats, pending) >= 128 * MiB);
+	vs_range_harvest(pool);
+	assert_int_equal(pool->shelved_bytes, 0);
+	assert_int_equal(vs_stat_get(&pool->stats, pending),
+			 pool->pending_bytes);
+}
+
+/* Programs that work, and those that hold what they need, or much. */
+static void test_others_have_none(void **state)
+{
+	CUdeviceptr p[MOST];
+
+	(void)state;
+	take_some(p, MOST, 64 * MiB);
+	for (int i = 0; i < 3; i++) {
+		/* room for what looks, or all would go home for that */
+		give(take(7 * MiB));
+		vs_pool_tick();
+		churn();
+		if (i == 0)
+			pool->turnover.is_fast = false;
+		else if (i == 1)
+			pool->need = fake.held / 2 + 1;
+		else
+			pool->memory_limit = 63, pool->need = 1;
+		give(p[2 * i]);
+		give(p[2 * i + 1]);
+		look();
+		assert_int_equal(pool->shelved_bytes, 0);
 	}
-	return result;
 }
 
-/*
- * A middle one got a large one, and goes back to where that is from: its
- * context died before it could be handed out.
- */
-static void test_it_goes_back_to_its_own_heap(void **state)
+/* Small objects' memory is for small objects. */
+static void test_slabs_are_not_shelved(void **state)
 {
-	CUdeviceptr p, q;
+	CUcontext other = (CUcontext)0x2000;
 
 	(void)state;
-	fresh_driver((uint64_t)8 << 30);
-	vs_knobs.memory_limit.value = 74 * MiB;
-	take(62 * MiB);
-	pool = vs_pool_by_index(0);
-	vs_pool_ctx_born(OTHER, 0);
-	fake.current = OTHER;
-	p = take(9 * MiB);
-	fake.lag_ns = 1000000;
-	give(p);
-	pool->turnover.is_fast = true;
-	deadly = &pool->grow;
-	assert_int_equal(vs_pool_alloc(7900 * KiB, &q), VS_PASS);
-	assert_null(deadly);
-	heap_check(pool);
+	vs_pool_ctx_born(other, 0);
+	fake.current = other;
+	for (int i = 0; i < 64; i++)
+		take(1024 * KiB);
+	fake.current = FAKE_CTX;
+	churn();
+	end_ctx(other, 0);
+	look();
+	assert_int_equal(pool->shelved_bytes, 0);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup(
-			test_one_that_is_hardly_larger_stays_whole, fresh),
-		cmocka_unit_test_setup(test_one_that_is_much_larger_is_cut,
+		cmocka_unit_test_setup(test_a_block_stays_whole, fresh),
+		cmocka_unit_test_setup(test_one_that_is_much_larger_does_not,
 				       fresh),
+		cmocka_unit_test_setup(test_nor_one_that_is_too_small, fresh),
 		cmocka_unit_test_setup(test_neighbours_merge_for_a_larger_one,
 				       fresh),
-		cmocka_unit_test_setup(test_middle_ones_come_from_their_own,
-				       fresh),
-		cmocka_unit_test_setup(test_small_ones_find_it_on_a_full_device,
+		cmocka_unit_test_setup(test_heaps_have_their_own, fresh),
+		cmocka_unit_test_setup(test_all_find_it_on_a_full_device,
 				       fresh),
 		cmocka_unit_test_setup(test_a_trim_releases_it, fresh),
 		cmocka_unit_test_setup(test_it_goes_after_a_while, fresh),
-		cmocka_unit_test_setup(test_one_that_does_not_churn_has_none,
-				       fresh),
-		cmocka_unit_test_setup(test_it_goes_back_to_its_own_heap,
+		cmocka_unit_test_setup(test_it_goes_at_a_synchronize, fresh),
+		cmocka_unit_test_setup(test_it_is_told, fresh),
+		cmocka_unit_test_setup(test_others_have_none, fresh),
+		cmocka_unit_test_setup(test_slabs_are_not_shelved, fresh),
+		cmocka_unit_test_setup(test_one_that_comes_late_stays_whole,
 				       fresh),
 	};
 
