@@ -19,7 +19,9 @@
 #define BIN_BYTES ((size_t)16 << 20)
 #define WIDE_BIN_BYTES ((size_t)64 << 20)
 enum { WIDE_TURNS = 64 }; /* of 8, two threads had half as many a marker */
-#define JUST_BEFORE ((uint64_t)8000) /* ticks */
+/* Ticks; or so many for each free of the thread's since. */
+#define JUST_BEFORE ((uint64_t)8000)
+#define EACH_FREE ((uint64_t)2000)
 /* Serials taken at a time. */
 #define SERIALS 4096
 /* Objects that a bin's batch may hold at first. */
@@ -235,15 +237,25 @@ static void settle(struct vs_tcache *tc, struct vs_bin *bin)
 	uint64_t before =
 		atomic_load_explicit(&f->crowded, memory_order_relaxed);
 	uint64_t now = vs_vmm_ticks();
-	bool is_just_before = now - bin->settled < JUST_BEFORE;
+	uint64_t frees = vs_stat_get(tc, frees);
+	uint64_t apart = now - bin->settled;
+	uint64_t n = frees - bin->settled_frees;
+	bool is_just_before = apart < JUST_BEFORE || apart < n * EACH_FREE;
 
 	bin->settled = now;
+	bin->settled_frees = frees;
 	vs_fence_settle(f, bin->freed->tag);
 	if (is_just_before ||
 	    atomic_load_explicit(&f->crowded, memory_order_relaxed) != before)
 		bin->wide = WIDE_TURNS;
 	else if (bin->wide > 0)
 		bin->wide--;
+}
+
+/* So many are not worth a marker, if there are others to be had. */
+static unsigned few(const struct vs_bin *bin)
+{
+	return bin->wide ? bin->cap - bin->cap / 8 : bin->cap / 2;
 }
 
 /*
@@ -267,8 +279,8 @@ static bool turn_round(struct vs_tcache *tc, struct vs_bin *bin, unsigned class)
 		is_done = take_done(tc, bin);
 	}
 	if (!is_done) {
-		if (bin->freed->n < limit && bin->freed->n <= bin->cap / 2)
-			return false; /* too few to be worth a marker */
+		if (bin->freed->n < limit && bin->freed->n <= few(bin))
+			return false;
 		settle(tc, bin);
 		is_done = take_done(tc, bin);
 	}

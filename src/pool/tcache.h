@@ -23,8 +23,9 @@ struct vs_bin {
 	struct vs_batch *freed; /* freed by this thread, tag = the newest */
 	/* objects a batch may hold now; grows with use; 0: see flush_bin() */
 	unsigned cap;
-	unsigned wide;	  /* turns to go with larger batches */
-	uint64_t settled; /* when a marker was last asked for; ticks */
+	unsigned wide; /* turns to go with larger batches */
+	/* when a marker was last asked for, ticks; the thread's frees then */
+	uint64_t settled, settled_frees;
 	/*
 	 * The first of `freed`, which have this tag or an older one: a marker
 	 * that another thread recorded may cover them already.
