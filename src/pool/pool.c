@@ -306,6 +306,8 @@ static struct vs_tcache *cache_of_context(struct vs_thread *t,
 	if (tc && tc->handle == current &&
 	    !atomic_load_explicit(&tc->ctx->is_dead, memory_order_relaxed))
 		return tc;
+	if (vs_knobs.ipc == VS_IPC_NATIVE) /* so no thread has any */
+		return NULL;
 	ctx = vs_ctx_of(t, current);
 	pool = ctx ? vs_pool_for(ctx->device) : NULL;
 	tc = pool ? cache_for(t, pool, ctx) : NULL;
@@ -369,9 +371,7 @@ static inline bool has_newcomer(const struct vs_pool *pool)
 static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 			   CUdeviceptr *out)
 {
-	struct vs_tcache *tc = vs_knobs.ipc == VS_IPC_NATIVE
-				       ? NULL
-				       : cache_of_context(t, current);
+	struct vs_tcache *tc = cache_of_context(t, current);
 	struct vs_pool *pool = tc ? tc->pool : NULL;
 	CUresult r = VS_PASS;
 	CUdeviceptr p;

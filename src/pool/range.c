@@ -156,10 +156,13 @@ static bool clear_shelf(struct vs_pool *pool, enum vs_heap_kind kind)
 	return is_any;
 }
 
-static bool clear_shelves(struct vs_pool *pool)
+static inline bool clear_shelves(struct vs_pool *pool)
 {
-	bool is_any = clear_shelf(pool, VS_HEAP_LARGE);
+	bool is_any;
 
+	if (__builtin_expect(pool->shelved_bytes == 0, 1))
+		return false;
+	is_any = clear_shelf(pool, VS_HEAP_LARGE);
 	return clear_shelf(pool, VS_HEAP_MIDDLE) || is_any;
 }
 
@@ -224,7 +227,7 @@ static struct vs_range *take_back(struct vs_pool *pool, enum vs_heap_kind kind,
 	return r;
 }
 
-/* A range as it was freed, or NULL. Lock. */
+/* A range as it was freed, or NULL. Something is on a shelf. Lock. */
 static struct vs_range *take_whole(struct vs_pool *pool, enum vs_heap_kind kind,
 				   uint64_t span)
 {
@@ -241,22 +244,27 @@ static struct vs_range *take_whole(struct vs_pool *pool, enum vs_heap_kind kind,
 }
 
 /* What is done goes home, or onto the shelf; whether any did. Lock. */
-static bool bring_in(struct vs_pool *pool)
+static inline bool bring_in(struct vs_pool *pool)
 {
-	return vs_turnover_is_roomy(pool) ? shelve(pool)
-					  : vs_range_harvest(pool);
+	if (pool->turnover.is_fast && vs_turnover_is_roomy(pool))
+		return shelve(pool);
+	return vs_range_harvest(pool);
 }
 
 /* The best fit; what is on the shelf merges only if there is none. Lock. */
-static struct vs_range *take_fit(struct vs_pool *pool, enum vs_heap_kind kind,
-				 uint64_t span)
+static inline struct vs_range *take_fit(struct vs_pool *pool,
+					enum vs_heap_kind kind, uint64_t span)
 {
 	struct vs_heap *h = &pool->heap[kind];
-	struct vs_range *r = take_whole(pool, kind, span);
+	bool is_shelved = __builtin_expect(pool->shelved_bytes > 0, 0);
+	struct vs_range *r = NULL;
 
+	if (is_shelved)
+		r = take_whole(pool, kind, span);
 	if (!r)
 		r = vs_heap_take(pool, h, span);
-	if (!r && kind != VS_HEAP_SLABS && clear_shelf(pool, kind))
+	if (!r && is_shelved && kind != VS_HEAP_SLABS &&
+	    clear_shelf(pool, kind))
 		r = vs_heap_take(pool, h, span);
 	return r;
 }
