@@ -128,8 +128,7 @@ static void show_pending(struct vs_pool *pool)
 		    pool->pending_bytes + pool->shelved_bytes);
 }
 
-/* The oldest that is pending, if it is done, or NULL; it is so no more. Lock.
- */
+/* Takes the oldest off what is pending, if it is done; or NULL. Lock. */
 static inline struct vs_range *next_done(struct vs_pool *pool)
 {
 	struct vs_range *r = TAILQ_FIRST(&pool->pending);
@@ -216,10 +215,8 @@ static struct vs_range *take_back(struct vs_pool *pool, enum vs_heap_kind kind,
 	if (!r || r->span != span || kind == VS_HEAP_SLABS ||
 	    was_slab(pool, r) ||
 	    (TAILQ_NEXT(r, link) && !pool->turnover.is_fast) ||
-	    !vs_fence_is_done(&pool->fence, r->tag))
+	    !next_done(pool))
 		return NULL;
-	TAILQ_REMOVE(&pool->pending, r, link);
-	pool->pending_bytes -= r->span;
 	show_pending(pool);
 	/* that of the free may die before it is handed out */
 	vs_range_set_ctx(r, NULL);

@@ -44,7 +44,7 @@ struct vs_turnover {
 /* Bytes that may be held beyond what is due otherwise, for what is pending. */
 uint64_t vs_turnover_extra(struct vs_pool *pool);
 /*
- * It is fast, and for that so much is held beyond need, but of the device so
+ * For a program that is fast so much is held beyond need, but of the device so
  * little, that blocks may be handed out whole, and larger than asked for
  * (pool/shelf; HACKING.md has the comparison). Lock.
  */

@@ -85,16 +85,9 @@ static CUfunction kernel(const char *ptx, const char *name)
 	return function;
 }
 
-static int compare(const void *a, const void *b)
-{
-	const double *x = a, *y = b;
-
-	return *x < *y ? -1 : *x > *y;
-}
-
 static double sort_median(double *v, size_t n)
 {
-	qsort(v, n, sizeof(*v), compare);
+	sort_times(v, n);
 	return v[n / 2];
 }
 

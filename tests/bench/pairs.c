@@ -97,15 +97,17 @@ static void work_rounds(long n)
 #define COLD_DATA ((size_t)4 << 20)
 #define COLD_CODE 16384
 #define LINE 64
+#define TEXT_OF(number) #number
+#define TEXT(number) TEXT_OF(number)
 
 __asm__(".pushsection .text\n"
 	".p2align 6\n"
 	"cold_code:\n"
-	".rept 16384\n"
-	"ret\n"
-	".p2align 6\n"
-	".endr\n"
-	".popsection\n");
+	".rept " TEXT(COLD_CODE) "\n"
+				 "ret\n"
+				 ".p2align 6\n"
+				 ".endr\n"
+				 ".popsection\n");
 extern const char cold_code[];
 static char cold_data[COLD_DATA];
 
@@ -118,19 +120,12 @@ static void empty_caches(void)
 	(void)now(); /* whose own code counts for nothing then */
 }
 
-static int by_value(const void *a, const void *b)
-{
-	double x = *(const double *)a, y = *(const double *)b;
-
-	return (x > y) - (x < y);
-}
-
 /* The mean of the middle half: some calls have markers to record, or wait. */
 static double middle(double *took, long n)
 {
 	double sum = 0;
 
-	qsort(took, (size_t)n, sizeof(*took), by_value);
+	sort_times(took, (size_t)n);
 	for (long i = n / 4; i < n - n / 4; i++)
 		sum += took[i];
 	return sum / (double)(n - n / 4 - n / 4);

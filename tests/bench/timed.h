@@ -32,4 +32,16 @@ static inline double now(void)
 	return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
+static inline int compare_times(const void *a, const void *b)
+{
+	const double *x = a, *y = b;
+
+	return *x < *y ? -1 : *x > *y;
+}
+
+static inline void sort_times(double *v, size_t n)
+{
+	qsort(v, n, sizeof(*v), compare_times);
+}
+
 #endif
