@@ -69,14 +69,15 @@ static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
 	return result == CUDA_SUCCESS;
 }
 
-/* Small objects leave the threads, and get a marker. */
-static void flush_caches(struct vs_pool *pool)
+/* Small objects leave the threads, and get a marker. Returns their bytes. */
+static uint64_t flush_caches(struct vs_pool *pool)
 {
 	uint64_t tag = vs_fence_tag(&pool->fence);
+	uint64_t bytes = vs_tcache_flush(pool, NULL);
 
-	vs_tcache_flush(pool, NULL);
 	vs_fence_cover(&pool->fence, tag);
 	vs_fence_order(&pool->fence);
+	return bytes;
 }
 
 /* Slabs whose objects are all back go home; whether any did. */
@@ -101,7 +102,7 @@ static bool sweep_slabs(struct vs_pool *pool)
  */
 static bool gather_small(struct vs_pool *pool, bool *is_gathered_out)
 {
-	uint64_t slack, least;
+	uint64_t slack, least, kept;
 
 	pthread_mutex_lock(&pool->lock);
 	slack = vs_range_slack(pool);
@@ -109,7 +110,12 @@ static bool gather_small(struct vs_pool *pool, bool *is_gathered_out)
 	pthread_mutex_unlock(&pool->lock);
 	if (slack < GATHER_LEAST || slack < least)
 		return false;
-	flush_caches(pool);
+	kept = flush_caches(pool);
+	if (kept >= GATHER_LEAST) {
+		pthread_mutex_lock(&pool->lock);
+		vs_tcache_share(pool);
+		pthread_mutex_unlock(&pool->lock);
+	}
 	*is_gathered_out = true;
 	return sweep_slabs(pool);
 }

@@ -127,8 +127,30 @@ static void take_from(struct vs_slab *slab, unsigned wanted,
 	}
 }
 
+/* The first of the pending, whose marker is done, goes into the batch. */
+static void take_pending(struct vs_slabs *s, unsigned class, unsigned most,
+			 struct vs_batch *batch)
+{
+	struct vs_batch *done = s->class[class].pending;
+
+	if (done->n > most) {
+		done->n -= most;
+		batch->tag = done->tag;
+		batch->n = most;
+		memcpy(batch->obj, done->obj + done->n,
+		       most * sizeof(batch->obj[0]));
+		return;
+	}
+	s->class[class].pending = done->next;
+	if (!done->next)
+		s->class[class].pending_end = &s->class[class].pending;
+	vs_batch_copy(batch, done);
+	vs_meta_free(done, sizeof(*done));
+}
+
 unsigned vs_slab_refill(struct vs_pool *pool, struct vs_slabs *s,
-			unsigned class, unsigned wanted, struct vs_batch *batch)
+			unsigned class, unsigned wanted, unsigned most,
+			struct vs_batch *batch)
 {
 	struct vs_batch *done = s->class[class].pending;
 	struct vs_slab *slab;
@@ -139,11 +161,7 @@ unsigned vs_slab_refill(struct vs_pool *pool, struct vs_slabs *s,
 	else if (done && !vs_fence_is_done(&pool->fence, done->tag))
 		vs_fence_glance(&pool->fence);
 	if (done && vs_fence_is_done(&pool->fence, done->tag)) {
-		s->class[class].pending = done->next;
-		if (!done->next)
-			s->class[class].pending_end = &s->class[class].pending;
-		vs_batch_copy(batch, done);
-		vs_meta_free(done, sizeof(*done));
+		take_pending(s, class, most, batch);
 		return batch->n;
 	}
 	while (batch->n < wanted && (slab = s->class[class].with_free)) {

@@ -162,11 +162,12 @@ size_t vs_slab_span(unsigned class);
 struct vs_slabs *vs_slabs_of(struct vs_pool *pool, struct vs_ctx *ctx);
 
 /*
- * Fills an empty batch with up to `wanted` objects that may be used at once:
- * from batches whose marker is done, else from slabs. Returns how many. Lock.
+ * Fills an empty batch with objects that may be used at once: from slabs up to
+ * `wanted`, but first with one that was given back whole and whose marker is
+ * done, of which `most` at most. 1 <= wanted <= most. Returns how many. Lock.
  */
 unsigned vs_slab_refill(struct vs_pool *pool, struct vs_slabs *s,
-			unsigned class, unsigned wanted,
+			unsigned class, unsigned wanted, unsigned most,
 			struct vs_batch *batch);
 /* Takes a batch of freed objects with their tag (copied). False: no memory. */
 bool vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,

@@ -57,6 +57,12 @@ struct vs_late {
 	uint64_t marker;     /* epoch of the last of `markers` */
 };
 
+/* See Note [Shares] in pool/tcache.h; written under the pool's lock. */
+struct vs_shares {
+	_Atomic unsigned halved; /* times that batches are; read anywhere */
+	uint64_t wanted;	 /* last, or `halved` changed; clock, ns */
+};
+
 /* In the order of use: what a hit touches is together, at the top. */
 struct vs_pool {
 	CUdeviceptr base, end;	     /* the arena; constant */
@@ -99,7 +105,8 @@ struct vs_pool {
 	 */
 	_Atomic uint64_t live_bytes, live_spans, live_blocks;
 	struct vs_turnover turnover;
-	struct vs_stock stock; /* of pool/heap */
+	struct vs_shares shares; /* of pool/tcache */
+	struct vs_stock stock;	 /* of pool/heap */
 	struct vs_chunks chunks;
 	struct vs_fence fence;
 	struct vs_stats stats;

@@ -22,6 +22,10 @@ enum { WIDE_TURNS = 64 }; /* of 8, two threads had half as many a marker */
 /* Ticks; or so many for each free of the thread's since. */
 #define JUST_BEFORE ((uint64_t)8000)
 #define EACH_FREE ((uint64_t)2000)
+/* See Note [Shares]; clock, ns. 2 MiB are left of a batch. */
+#define SOON_NS ((uint64_t)100000000)
+#define AGAIN_NS ((uint64_t)1000000000)
+enum { HALVED_MOST = 5 };
 /* Serials taken at a time. */
 #define SERIALS 4096
 /* Objects that a bin's batch may hold at first. */
@@ -80,10 +84,14 @@ CUdeviceptr vs_tcache_take(struct vs_tcache *tc, size_t size)
 	return obj.address;
 }
 
-static unsigned cap_limit(const struct vs_bin *bin, unsigned class)
+static unsigned cap_limit(const struct vs_tcache *tc, const struct vs_bin *bin,
+			  unsigned class)
 {
+	size_t share =
+		WIDE_BIN_BYTES >> atomic_load_explicit(&tc->pool->shares.halved,
+						       memory_order_relaxed);
 	size_t bytes = bin->wide ? WIDE_BIN_BYTES : BIN_BYTES;
-	size_t n = bytes / vs_class_size(class);
+	size_t n = (bytes < share ? bytes : share) / vs_class_size(class);
 
 	return n > VS_BATCH ? VS_BATCH : (unsigned)n;
 }
@@ -118,7 +126,7 @@ static __attribute__((noinline)) bool make_room(struct vs_tcache *tc,
 	bin->freed->n = bin->n_old = 0;
 	if (bin->cap == 0)
 		bin->cap = FIRST_CAP;
-	else if (bin->cap * 2 <= cap_limit(bin, class))
+	else if (bin->cap * 2 <= cap_limit(tc, bin, class))
 		bin->cap *= 2;
 	spin_unlock(tc);
 	pthread_mutex_lock(&pool->lock);
@@ -255,7 +263,18 @@ static void settle(struct vs_tcache *tc, struct vs_bin *bin)
 /* So many are not worth a marker, if there are others to be had. */
 static unsigned few(const struct vs_bin *bin)
 {
-	return bin->wide ? bin->cap - bin->cap / 8 : bin->cap / 2;
+	return bin->wide ? bin->cap - bin->cap / 8 - 1 : bin->cap / 2;
+}
+
+/*
+ * So many more make a batch full. With more than that a thread in a loop would
+ * hand a full batch to the pool and fetch another one, each time round.
+ */
+static unsigned space(const struct vs_bin *bin)
+{
+	unsigned n = bin->freed->n;
+
+	return bin->wide && n > 0 && n <= few(bin) ? bin->cap - n : VS_BATCH;
 }
 
 /*
@@ -268,7 +287,7 @@ static unsigned few(const struct vs_bin *bin)
 static bool turn_round(struct vs_tcache *tc, struct vs_bin *bin, unsigned class)
 {
 	struct vs_fence *f = &tc->pool->fence;
-	unsigned limit = cap_limit(bin, class);
+	unsigned limit = cap_limit(tc, bin, class);
 	bool is_done;
 
 	if (bin->freed->n == 0)
@@ -284,7 +303,7 @@ static bool turn_round(struct vs_tcache *tc, struct vs_bin *bin, unsigned class)
 		settle(tc, bin);
 		is_done = take_done(tc, bin);
 	}
-	limit = cap_limit(bin, class);
+	limit = cap_limit(tc, bin, class);
 	if (is_done)
 		bin->cap = bin->cap * 2 < limit ? bin->cap * 2 : limit;
 	return is_done;
@@ -306,18 +325,22 @@ bool vs_tcache_refill(struct vs_tcache *tc, unsigned class)
 {
 	bool is_short = atomic_load(&tc->pool->n_short) > 0, is_filled;
 	struct vs_bin *bin = &tc->bin[class];
-	unsigned wanted;
+	unsigned wanted, most;
 
 	if (refill_own(tc, bin, class))
 		return true;
 	pthread_mutex_lock(&tc->pool->lock);
 	spin_lock(tc);
 	is_filled = !atomic_load(&tc->ctx->is_dead) && open_bin(bin);
-	wanted = bin->cap ? bin->cap : FIRST_CAP;
-	if (is_filled && bin->idle->n == 0)
-		is_filled =
-			vs_slab_refill(tc->pool, tc->slabs, class,
-				       is_short ? 1 : wanted, bin->idle) > 0;
+	if (is_filled && bin->idle->n == 0) {
+		wanted = bin->cap ? bin->cap : FIRST_CAP;
+		most = space(bin);
+		if (wanted > most)
+			wanted = most;
+		is_filled = vs_slab_refill(tc->pool, tc->slabs, class,
+					   is_short ? 1 : wanted, most,
+					   bin->idle) > 0;
+	}
 	spin_unlock(tc);
 	pthread_mutex_unlock(&tc->pool->lock);
 	return is_filled;
@@ -327,14 +350,17 @@ bool vs_tcache_refill(struct vs_tcache *tc, unsigned class)
  * Empties one bin; pool.lock and spin held. Where there can be no marker a free
  * that hands a batch over waits at last; but a thread may end, or rest, before
  * its batches are full, time and again. So the next free here hands over, too.
+ * Returns the bytes of what left it.
  */
-static void flush_bin(struct vs_pool *pool, struct vs_tcache *tc,
-		      unsigned class, bool is_dying)
+static uint64_t flush_bin(struct vs_pool *pool, struct vs_tcache *tc,
+			  unsigned class, bool is_dying)
 {
 	struct vs_bin *bin = &tc->bin[class];
+	uint64_t n;
 
 	if (!bin->idle)
-		return;
+		return 0;
+	n = bin->idle->n + bin->freed->n;
 	if (!is_dying) {
 		for (unsigned i = 0; i < bin->idle->n; i++)
 			vs_slab_put(pool, bin->idle->obj[i]);
@@ -344,23 +370,30 @@ static void flush_bin(struct vs_pool *pool, struct vs_tcache *tc,
 	bin->idle->n = 0;
 	bin->freed->n = bin->n_old = 0;
 	bin->cap = vs_fence_may_mark(&pool->fence) ? FIRST_CAP : 0;
+	return n * vs_class_size(class);
 }
 
 /* pool.lock and spin held. `is_dying`: the objects go with their slabs. */
-static void flush_bins(struct vs_pool *pool, struct vs_tcache *tc,
-		       bool is_dying)
+static uint64_t flush_bins(struct vs_pool *pool, struct vs_tcache *tc,
+			   bool is_dying)
 {
+	uint64_t bytes = 0;
+
 	for (unsigned c = 0; c < VS_N_CLASSES; c++)
-		flush_bin(pool, tc, c, is_dying);
+		bytes += flush_bin(pool, tc, c, is_dying);
+	return bytes;
 }
 
-static void flush_cache(struct vs_pool *pool, struct vs_tcache *tc,
-			bool is_dying)
+static uint64_t flush_cache(struct vs_pool *pool, struct vs_tcache *tc,
+			    bool is_dying)
 {
+	uint64_t bytes = 0;
+
 	spin_lock(tc);
 	if (is_dying || !atomic_load(&tc->ctx->is_dead))
-		flush_bins(pool, tc, is_dying);
+		bytes = flush_bins(pool, tc, is_dying);
 	spin_unlock(tc);
+	return bytes;
 }
 
 struct vs_tcache *vs_tcache_find(struct vs_thread *t, CUcontext handle)
@@ -458,14 +491,40 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
 	return CUDA_SUCCESS;
 }
 
-void vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx)
+uint64_t vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx)
 {
+	uint64_t bytes = 0;
+
 	pthread_mutex_lock(&pool->lock);
 	VS_EACH_TCACHE (tc, pool) {
 		if (!ctx || tc->ctx == ctx)
-			flush_cache(pool, tc, ctx != NULL);
+			bytes += flush_cache(pool, tc, ctx != NULL);
 	}
 	pthread_mutex_unlock(&pool->lock);
+	return bytes;
+}
+
+void vs_tcache_share(struct vs_pool *pool)
+{
+	struct vs_shares *shares = &pool->shares;
+	unsigned halved = atomic_load(&shares->halved);
+	uint64_t now = vs_vmm_clock();
+
+	if (shares->wanted && now < shares->wanted + SOON_NS &&
+	    halved < HALVED_MOST)
+		atomic_store(&shares->halved, halved + 1);
+	shares->wanted = now;
+}
+
+void vs_tcache_relax(struct vs_pool *pool, uint64_t now)
+{
+	struct vs_shares *shares = &pool->shares;
+	unsigned halved = atomic_load(&shares->halved);
+
+	if (halved == 0 || now < shares->wanted + AGAIN_NS)
+		return;
+	atomic_store(&shares->halved, halved - 1);
+	shares->wanted = now;
 }
 
 void vs_tcache_flush_unused(struct vs_pool *pool)

@@ -6,6 +6,15 @@
  * A cache is used by its thread; a spinlock of its own, hardly ever contended,
  * lets a trim or a dying context empty it from another thread. It is never
  * freed: an ended thread's cache is emptied and goes to the next thread.
+ *
+ * Note [Shares]: full batches of many threads may be more than is held for what
+ * the program needs. Then whoever needs a slab empties the caches of all
+ * (gather_small() in pool/ladder), and what they fetch again asks for the next
+ * slab. So when much came of that and was wanted again within SOON_NS, batches
+ * may hold half as much, and twice as much again once it was not for AGAIN_NS.
+ * Of 16 threads that did nothing but pairs of 1 MiB, in batches of 64, 9
+ * million pairs a second came, and 53 with half of that; of 64 threads 8 and 20
+ * (H200, 16 processors).
  */
 #ifndef VS_POOL_TCACHE_H
 #define VS_POOL_TCACHE_H
@@ -100,9 +109,14 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
 
 /*
  * Moves every object in the caches of the pool (`ctx`: only of that context)
- * back to the slabs' batches. Takes pool.lock, the spinlocks inside.
+ * back to the slabs' batches. Returns their bytes. Takes pool.lock, the
+ * spinlocks inside.
  */
-void vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx);
+uint64_t vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx);
+/* What the caches kept was wanted, and much of it; see Note [Shares]. Lock. */
+void vs_tcache_share(struct vs_pool *pool);
+/* Batches may be larger again; once in a while. `now`: clock, ns. Lock. */
+void vs_tcache_relax(struct vs_pool *pool, uint64_t now);
 /*
  * The same of those that were not used since this was called the last time.
  * Takes the spinlocks. Lock.

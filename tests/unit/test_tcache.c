@@ -163,6 +163,125 @@ static void test_markers_of_a_slow_loop(void **state)
 	assert_in_range(loop(PAIRS, 1200), 1, PAIRS / 50);
 }
 
+/* It has a part of a batch, and the pool has others to spare. */
+static void test_no_more_than_a_batch_in_a_loop(void **state)
+{
+	CUdeviceptr p[128];
+	struct vs_tcache *tc;
+	struct vs_bin *bin;
+
+	(void)state;
+	for (int i = 0; i < 128; i++)
+		p[i] = take(MiB);
+	for (int i = 0; i < 128; i++)
+		give(p[i]);
+	tc = vs_thread_self()->cache;
+	bin = &tc->bin[vs_class_of(MiB)];
+	loop(1000, 0);
+	vs_tcache_flush(tc->pool, NULL);
+	bin->cap = 64;
+	for (int i = 0; i < 64; i++)
+		p[i] = take(MiB);
+	assert_int_equal(bin->idle->n, 0);
+	for (int i = 0; i < 30; i++)
+		give(p[i]);
+	for (int i = 0; i < PAIRS; i++) {
+		loop(1, 0);
+		assert_in_range(bin->idle->n + bin->freed->n, 1, 64);
+	}
+}
+
+enum { N_LOOPING = 12, LOOPS_BEFORE = 20, LOOPS = 20 };
+
+static sem_t turn_of[N_LOOPING], turn_over;
+
+static void *loop_in_turn(void *sem)
+{
+	for (int i = 0; i < LOOPS_BEFORE + LOOPS; i++) {
+		sem_wait(sem);
+		loop(1000, 0);
+		sem_post(&turn_over);
+	}
+	return NULL;
+}
+
+static void loop_each(int n_rounds)
+{
+	for (int i = 0; i < n_rounds * N_LOOPING; i++) {
+		sem_post(&turn_of[i % N_LOOPING]);
+		sem_wait(&turn_over);
+	}
+}
+
+/*
+ * Batches of so many threads are more than the pool holds for them: it would
+ * empty the caches of all, and each would be filled again, for ever.
+ */
+static void test_what_loops_hold_is_enough(void **state)
+{
+	pthread_t threads[N_LOOPING];
+	uint64_t misses;
+
+	(void)state;
+	sem_init(&turn_over, 0, 0);
+	for (int i = 0; i < N_LOOPING; i++) {
+		sem_init(&turn_of[i], 0, 0);
+		pthread_create(&threads[i], NULL, loop_in_turn, &turn_of[i]);
+	}
+	loop_each(LOOPS_BEFORE);
+	misses = vs_stat_get(stats(), small_miss);
+	assert_in_range(atomic_load(&vs_pool_of(0)->shares.halved), 1, 2);
+	loop_each(LOOPS);
+	for (int i = 0; i < N_LOOPING; i++)
+		pthread_join(threads[i], NULL);
+	assert_in_range(vs_stat_get(stats(), small_miss) - misses, 0,
+			N_LOOPING);
+	assert_in_range(fake.held, 0, 512 * MiB);
+}
+
+/* Batches are halved for what is wanted time and again, and not for ever. */
+static void test_shares_while_memory_is_wanted(void **state)
+{
+	struct vs_pool *pool;
+
+	(void)state;
+	warm_up();
+	pool = vs_pool_of(0);
+	for (int i = 0; i < 3; i++) {
+		vs_tcache_share(pool);
+		fake.now += 110 * MS;
+	}
+	assert_int_equal(atomic_load(&pool->shares.halved), 0);
+	for (int i = 0; i < 100; i++)
+		vs_tcache_share(pool);
+	vs_pool_tick();
+	loop(1000, 0);
+	/* two objects at a time, and a third */
+	assert_in_range(loop(PAIRS, 0), PAIRS / 3, PAIRS);
+	for (int ms = 0; ms < 6000; ms += 500) {
+		vs_pool_tick();
+		fake.now += 500 * MS;
+	}
+	loop(1000, 0);
+	assert_in_range(loop(PAIRS, 0), 1, PAIRS / 55);
+}
+
+/* Not for slabs of which a part is live: smaller batches would not help. */
+static void test_no_shares_of_live_slabs(void **state)
+{
+	CUdeviceptr p[512];
+
+	(void)state;
+	for (int i = 0; i < 512; i++)
+		p[i] = take(MiB);
+	for (int i = 0; i < 512; i += 2)
+		give(p[i]);
+	vs_tcache_flush(vs_pool_of(0), NULL);
+	for (int i = 0; i < 20; i++)
+		take(16 * MiB);
+	assert_int_equal(atomic_load(&vs_pool_of(0)->shares.halved), 0);
+}
+
 struct caps {
 	unsigned soon, late; /* objects a batch may hold, after some turns */
 };
@@ -427,6 +546,12 @@ int main(void)
 		cmocka_unit_test_setup(test_markers_a_pair, fresh),
 		cmocka_unit_test_setup(test_markers_a_pair_of_a_loop, fresh),
 		cmocka_unit_test_setup(test_markers_of_a_slow_loop, fresh),
+		cmocka_unit_test_setup(test_no_more_than_a_batch_in_a_loop,
+				       fresh),
+		cmocka_unit_test_setup(test_what_loops_hold_is_enough, fresh),
+		cmocka_unit_test_setup(test_shares_while_memory_is_wanted,
+				       fresh),
+		cmocka_unit_test_setup(test_no_shares_of_live_slabs, fresh),
 		cmocka_unit_test_setup(test_larger_batches_in_a_crowd, fresh),
 		cmocka_unit_test_setup(test_pauses_for_a_trim, fresh),
 		cmocka_unit_test_setup(test_cache_of_a_dying_context, fresh),
