@@ -18,10 +18,14 @@
 #define STILL_FAST_NS ((uint64_t)12000)
 /* The extra: so many times what is pending; of a new program, once. */
 #define TIMES_PENDING 3
-/* At most a part of the device that no neighbour feels, and ... */
+/*
+ * At most a part of the device that no neighbour feels, twice that for a
+ * program that is fast, and ...
+ */
 #define DEVICE_SHARE 64
+#define FAST_SHARE 32
 /* ... so many times what was live at most, or so much if that is more. */
-#define TIMES_LIVE 3
+#define TIMES_LIVE 4
 #define SMALL_LIVE (8 * VS_FLOOR)
 
 /* What is held is much more than what is needed. */
@@ -94,7 +98,8 @@ static bool is_first_round(struct vs_pool *pool)
 /* The most for a program that is fast; for one that may yet turn out to be. */
 static uint64_t most_extra(struct vs_pool *pool, const struct vs_turnover *t)
 {
-	uint64_t unfelt = pool->dev.total / DEVICE_SHARE;
+	uint64_t unfelt =
+		pool->dev.total / (t->is_fast ? FAST_SHARE : DEVICE_SHARE);
 	uint64_t high = pool->need;
 	uint64_t most = SMALL_LIVE;
 
