@@ -14,6 +14,7 @@
 #include "pool/capture.h"
 #include "pool/fill.h"
 #include "pool/grow.h"
+#include "pool/ladder.h"
 #include "pool/mark.h"
 #include "pool/newcomer.h"
 #include "pool/owner.h"
@@ -407,6 +408,27 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 	return r;
 }
 
+static CUresult free_small(struct vs_thread *t, struct vs_pool *pool,
+			   struct vs_ctx *ctx, CUdeviceptr p)
+{
+	struct vs_slab *slab = vs_slab_at(pool, p);
+	struct vs_ctx *owner;
+	struct vs_tcache *tc;
+
+	if (!slab)
+		return VS_PASS;
+	owner = __atomic_load_n(&slab->ctx, __ATOMIC_ACQUIRE);
+	tc = atomic_load(&pool->n_short) ? NULL : cache_for(t, pool, owner);
+	if (tc && tc->ctx == ctx)
+		move_to_front(t, tc);
+	/* if it was dead before the slab was looked at, that is another's */
+	if (atomic_load(&ctx->is_dead))
+		return VS_PASS;
+	return tc && tc->ctx == vs_slab_caches(slab)
+		       ? vs_tcache_put(tc, slab, p)
+		       : vs_tcache_put_elsewhere(pool, ctx, slab, p);
+}
+
 /*
  * A context that another thread has ended stays current to this one (CUDA's
  * documentation of cuCtxDestroy, which promises an error). So nothing is freed
@@ -416,9 +438,7 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 static CUresult free_slow(struct vs_thread *t, CUcontext current,
 			  struct vs_pool *pool, CUdeviceptr p)
 {
-	struct vs_ctx *ctx = vs_ctx_of(t, current), *owner;
-	struct vs_tcache *tc;
-	struct vs_slab *slab;
+	struct vs_ctx *ctx = vs_ctx_of(t, current);
 	struct vs_span span;
 	CUresult r;
 
@@ -439,21 +459,10 @@ static CUresult free_slow(struct vs_thread *t, CUcontext current,
 		if (vs_guard_holds(pool, p))
 			return vs_guard_free(pool, ctx, p);
 	}
-	if (p >= pool->slabs_end)
-		return vs_range_free(pool, ctx, p);
-	slab = vs_slab_at(pool, p);
-	if (!slab)
-		return VS_PASS;
-	owner = __atomic_load_n(&slab->ctx, __ATOMIC_ACQUIRE);
-	tc = atomic_load(&pool->n_short) ? NULL : cache_for(t, pool, owner);
-	if (tc && tc->ctx == ctx)
-		move_to_front(t, tc);
-	/* if it was dead before the slab was looked at, that is another's */
-	if (atomic_load(&ctx->is_dead))
-		return VS_PASS;
-	r = tc && tc->ctx == vs_slab_caches(slab)
-		    ? vs_tcache_put(tc, slab, p)
-		    : vs_tcache_put_elsewhere(pool, ctx, slab, p);
+	r = p >= pool->slabs_end ? vs_range_free(pool, ctx, p)
+				 : free_small(t, pool, ctx, p);
+	if (r == CUDA_SUCCESS && atomic_load(&pool->n_short) > 0)
+		vs_ladder_heed(pool);
 	return r;
 }
 
