@@ -100,7 +100,8 @@ static bool sweep_slabs(struct vs_pool *pool)
  * it is so much. A marker covers what cannot go yet. True if slabs
  * became idle.
  */
-static bool gather_small(struct vs_pool *pool, bool *is_gathered_out)
+static bool gather_small(struct vs_pool *pool, enum vs_heap_kind kind,
+			 bool *is_gathered_out)
 {
 	uint64_t slack, least, kept;
 
@@ -111,9 +112,9 @@ static bool gather_small(struct vs_pool *pool, bool *is_gathered_out)
 	if (slack < GATHER_LEAST || slack < least)
 		return false;
 	kept = flush_caches(pool);
-	if (kept >= GATHER_LEAST) {
+	if (kind == VS_HEAP_SLABS) {
 		pthread_mutex_lock(&pool->lock);
-		vs_tcache_share(pool);
+		vs_tcache_share(pool, kept);
 		pthread_mutex_unlock(&pool->lock);
 	}
 	*is_gathered_out = true;
@@ -259,7 +260,7 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		pthread_mutex_unlock(&pool->lock);
 		if (may_wait && wait_for_pending(pool, span, until))
 			continue;
-		if (!is_gathered && gather_small(pool, &is_gathered))
+		if (!is_gathered && gather_small(pool, kind, &is_gathered))
 			continue;
 		grow_once(pool, kind, span, VS_GROW_MOVE, range_out, &r);
 		if (r != CUDA_ERROR_NOT_FOUND)

@@ -59,8 +59,8 @@ struct vs_late {
 
 /* See Note [Shares] in pool/tcache.h; written under the pool's lock. */
 struct vs_shares {
-	_Atomic unsigned halved; /* times that batches are; read anywhere */
-	uint64_t wanted;	 /* last, or `halved` changed; clock, ns */
+	_Atomic unsigned halved;   /* times that batches are; read anywhere */
+	uint64_t changed, emptied; /* last; clock, ns */
 };
 
 /* In the order of use: what a hit touches is together, at the top. */

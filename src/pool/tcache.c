@@ -22,10 +22,13 @@ enum { WIDE_TURNS = 64 }; /* of 8, two threads had half as many a marker */
 /* Ticks; or so many for each free of the thread's since. */
 #define JUST_BEFORE ((uint64_t)8000)
 #define EACH_FREE ((uint64_t)2000)
-/* See Note [Shares]; clock, ns. 2 MiB are left of a batch. */
-#define SOON_NS ((uint64_t)100000000)
-#define AGAIN_NS ((uint64_t)1000000000)
-enum { HALVED_MOST = 5 };
+/*
+ * See Note [Shares]; clock, ns. To fill batches again takes some 5 us for each
+ * MiB, under the lock: a sixth of the time at most. 4 MiB are left of a batch.
+ */
+#define FILL_PERIOD_PER_MIB ((uint64_t)30000)
+#define RELAX_NS ((uint64_t)500000000)
+enum { HALVED_MOST = 4 };
 /* Serials taken at a time. */
 #define SERIALS 4096
 /* Objects that a bin's batch may hold at first. */
@@ -263,7 +266,8 @@ static void settle(struct vs_tcache *tc, struct vs_bin *bin)
 /* So many are not worth a marker, if there are others to be had. */
 static unsigned few(const struct vs_bin *bin)
 {
-	return bin->wide ? bin->cap - bin->cap / 8 - 1 : bin->cap / 2;
+	return bin->wide && bin->cap > 0 ? bin->cap - bin->cap / 8 - 1
+					 : bin->cap / 2;
 }
 
 /*
@@ -504,16 +508,18 @@ uint64_t vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx)
 	return bytes;
 }
 
-void vs_tcache_share(struct vs_pool *pool)
+void vs_tcache_share(struct vs_pool *pool, uint64_t bytes)
 {
 	struct vs_shares *shares = &pool->shares;
 	unsigned halved = atomic_load(&shares->halved);
-	uint64_t now = vs_vmm_clock();
+	uint64_t now = vs_vmm_clock(), before = shares->emptied;
 
-	if (shares->wanted && now < shares->wanted + SOON_NS &&
-	    halved < HALVED_MOST)
-		atomic_store(&shares->halved, halved + 1);
-	shares->wanted = now;
+	shares->emptied = now;
+	if (now >= before + (bytes >> 20) * FILL_PERIOD_PER_MIB ||
+	    halved == HALVED_MOST)
+		return;
+	atomic_store(&shares->halved, halved + 1);
+	shares->changed = now;
 }
 
 void vs_tcache_relax(struct vs_pool *pool, uint64_t now)
@@ -521,10 +527,10 @@ void vs_tcache_relax(struct vs_pool *pool, uint64_t now)
 	struct vs_shares *shares = &pool->shares;
 	unsigned halved = atomic_load(&shares->halved);
 
-	if (halved == 0 || now < shares->wanted + AGAIN_NS)
+	if (halved == 0 || now < shares->changed + RELAX_NS)
 		return;
 	atomic_store(&shares->halved, halved - 1);
-	shares->wanted = now;
+	shares->changed = now;
 }
 
 void vs_tcache_flush_unused(struct vs_pool *pool)

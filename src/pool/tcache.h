@@ -10,11 +10,12 @@
  * Note [Shares]: full batches of many threads may be more than is held for what
  * the program needs. Then whoever needs a slab empties the caches of all
  * (gather_small() in pool/ladder), and what they fetch again asks for the next
- * slab. So when much came of that and was wanted again within SOON_NS, batches
- * may hold half as much, and twice as much again once it was not for AGAIN_NS.
- * Of 16 threads that did nothing but pairs of 1 MiB, in batches of 64, 9
- * million pairs a second came, and 53 with half of that; of 64 threads 8 and 20
- * (H200, 16 processors).
+ * slab. So when that would take up much of the time, batches may hold half as
+ * much; and twice as much again some time after. Of 16 threads that did nothing
+ * but pairs of 1 MiB, in batches of 64, 9 million pairs a second came, and 53
+ * with half of that; of 64 threads 8 and 20 (H200, 16 processors). On one
+ * processor, where threads do not meet, it costs less to fill caches again than
+ * to have smaller ones.
  */
 #ifndef VS_POOL_TCACHE_H
 #define VS_POOL_TCACHE_H
@@ -113,12 +114,12 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
  * spinlocks inside.
  */
 uint64_t vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx);
-/* What the caches kept was wanted, and much of it; see Note [Shares]. Lock. */
-void vs_tcache_share(struct vs_pool *pool);
-/* Batches may be larger again; once in a while. `now`: clock, ns. Lock. */
+/* So many `bytes` left the caches for a slab; see Note [Shares]. Lock. */
+void vs_tcache_share(struct vs_pool *pool, uint64_t bytes);
+/* Batches may be larger again; in a tick. `now`: clock, ns. Lock. */
 void vs_tcache_relax(struct vs_pool *pool, uint64_t now);
 /*
- * The same of those that were not used since this was called the last time.
+ * A flush of those that were not used since this was called the last time.
  * Takes the spinlocks. Lock.
  */
 void vs_tcache_flush_unused(struct vs_pool *pool);

@@ -239,28 +239,33 @@ static void test_what_loops_hold_is_enough(void **state)
 	assert_in_range(fake.held, 0, 512 * MiB);
 }
 
-/* Batches are halved for what is wanted time and again, and not for ever. */
-static void test_shares_while_memory_is_wanted(void **state)
+/* Batches are halved for what is fetched in vain, and not for ever. */
+static void test_shares_while_slabs_are_wanted(void **state)
 {
 	struct vs_pool *pool;
 
 	(void)state;
 	warm_up();
 	pool = vs_pool_of(0);
+	vs_tcache_share(pool, 0);
 	for (int i = 0; i < 3; i++) {
-		vs_tcache_share(pool);
-		fake.now += 110 * MS;
+		fake.now += 2 * MS;
+		vs_tcache_share(pool, 64 * MiB);
 	}
 	assert_int_equal(atomic_load(&pool->shares.halved), 0);
 	for (int i = 0; i < 100; i++)
-		vs_tcache_share(pool);
+		vs_tcache_share(pool, 64 * MiB);
+	vs_tcache_flush(pool, NULL);
 	vs_pool_tick();
+	assert_int_equal(atomic_load(&pool->shares.halved), 4);
 	loop(1000, 0);
-	/* two objects at a time, and a third */
-	assert_in_range(loop(PAIRS, 0), PAIRS / 3, PAIRS);
-	for (int ms = 0; ms < 6000; ms += 500) {
-		vs_pool_tick();
+	/* a few at a time */
+	assert_in_range(loop(PAIRS, 0), PAIRS / 12, PAIRS / 3);
+	for (int ms = 0; ms < 3000; ms += 500) {
 		fake.now += 500 * MS;
+		vs_pool_tick();
+		/* for a slab now and then */
+		vs_tcache_share(pool, 64 * MiB);
 	}
 	loop(1000, 0);
 	assert_in_range(loop(PAIRS, 0), 1, PAIRS / 55);
@@ -277,8 +282,8 @@ static void test_no_shares_of_live_slabs(void **state)
 	for (int i = 0; i < 512; i += 2)
 		give(p[i]);
 	vs_tcache_flush(vs_pool_of(0), NULL);
-	for (int i = 0; i < 20; i++)
-		take(16 * MiB);
+	for (int i = 0; i < 640; i++)
+		take(512 * KiB);
 	assert_int_equal(atomic_load(&vs_pool_of(0)->shares.halved), 0);
 }
 
@@ -551,7 +556,7 @@ int main(void)
 		cmocka_unit_test_setup(test_no_more_than_a_batch_in_a_loop,
 				       fresh),
 		cmocka_unit_test_setup(test_what_loops_hold_is_enough, fresh),
-		cmocka_unit_test_setup(test_shares_while_memory_is_wanted,
+		cmocka_unit_test_setup(test_shares_while_slabs_are_wanted,
 				       fresh),
 		cmocka_unit_test_setup(test_no_shares_of_live_slabs, fresh),
 		cmocka_unit_test_setup(test_larger_batches_in_a_crowd, fresh),
