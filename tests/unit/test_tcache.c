@@ -249,7 +249,7 @@ static void test_shares_while_slabs_are_wanted(void **state)
 	pool = vs_pool_of(0);
 	vs_tcache_share(pool, 0);
 	for (int i = 0; i < 3; i++) {
-		fake.now += 2 * MS;
+		fake.now += 4 * MS;
 		vs_tcache_share(pool, 64 * MiB);
 	}
 	assert_int_equal(atomic_load(&pool->shares.halved), 0);
