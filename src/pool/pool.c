@@ -408,6 +408,7 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 	return r;
 }
 
+/* Past the caches while a thread is short: Note [Hoards] in pool/ladder.c. */
 static CUresult free_small(struct vs_thread *t, struct vs_pool *pool,
 			   struct vs_ctx *ctx, CUdeviceptr p)
 {
