@@ -112,11 +112,8 @@ static bool gather_small(struct vs_pool *pool, enum vs_heap_kind kind,
 	if (slack < GATHER_LEAST || slack < least)
 		return false;
 	kept = flush_caches(pool);
-	if (kind == VS_HEAP_SLABS) {
-		pthread_mutex_lock(&pool->lock);
+	if (kind == VS_HEAP_SLABS)
 		vs_tcache_share(pool, kept);
-		pthread_mutex_unlock(&pool->lock);
-	}
 	*is_gathered_out = true;
 	return sweep_slabs(pool);
 }

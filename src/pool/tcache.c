@@ -513,15 +513,17 @@ uint64_t vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx)
 void vs_tcache_share(struct vs_pool *pool, uint64_t bytes)
 {
 	struct vs_shares *shares = &pool->shares;
-	unsigned halved = atomic_load(&shares->halved);
-	uint64_t now = vs_vmm_clock(), before = shares->emptied;
+	uint64_t now = vs_vmm_clock(), lasts = (bytes >> 20) * LASTS_PER_MIB;
+	unsigned halved;
 
+	pthread_mutex_lock(&pool->lock);
+	halved = atomic_load(&shares->halved);
+	if (now < shares->emptied + lasts && halved < HALVED_MOST) {
+		atomic_store(&shares->halved, halved + 1);
+		shares->changed = now;
+	}
 	shares->emptied = now;
-	if (now >= before + (bytes >> 20) * LASTS_PER_MIB ||
-	    halved == HALVED_MOST)
-		return;
-	atomic_store(&shares->halved, halved + 1);
-	shares->changed = now;
+	pthread_mutex_unlock(&pool->lock);
 }
 
 void vs_tcache_relax(struct vs_pool *pool, uint64_t now)

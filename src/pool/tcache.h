@@ -114,7 +114,10 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
  * spinlocks inside.
  */
 uint64_t vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx);
-/* So many `bytes` left the caches for a slab; see Note [Shares]. Lock. */
+/*
+ * So many `bytes` left the caches for a slab; see Note [Shares]. Takes
+ * pool.lock.
+ */
 void vs_tcache_share(struct vs_pool *pool, uint64_t bytes);
 /* Batches may be larger again; in a tick. `now`: clock, ns. Lock. */
 void vs_tcache_relax(struct vs_pool *pool, uint64_t now);

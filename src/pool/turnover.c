@@ -20,8 +20,8 @@
 #define TIMES_PENDING 3
 /*
  * At most a part of the device that no neighbour feels, twice that for a
- * program that is fast, and ... (Each process for itself: twelve of them that
- * churned on 16 GiB held 7.5, which was 4.5 with half of it; simulated.)
+ * program that is fast. Each process for itself: twelve of them that churned on
+ * 16 GiB held 7.5, which was 4.5 with half of it (simulated). And ...
  */
 #define DEVICE_SHARE 64
 #define FAST_SHARE 32

@@ -87,7 +87,7 @@ static void test_churn_gets_room(void **state)
 	assert_in_range(churn(1500), 0, ROUNDS / 20);
 	/* nor did it move many in the milliseconds before that was known */
 	assert_in_range(moves(), 0, 50);
-	/* bounded: live, three times that, and what is held in any case */
+	/* bounded: live, of 10 MiB each, four times that, and the floor */
 	assert_in_range(fake.held_high, 1, 4 * LIVE * 16 * MiB);
 }
 
