@@ -424,9 +424,11 @@ static void print(double lag_ms, const struct trace *t, const struct outcome *o)
 		       o->lost_percent);
 	else
 		printf("lag_ms=%g ", lag_ms);
-	printf("created=%llu tables=%lu markers=%lu waited_ms=%.0f\n",
+	printf("created=%llu tables=%lu markers=%lu waited_ms=%.0f polls=%llu "
+	       "orders=%llu\n",
 	       (unsigned long long)s->chunks_created, fake.tables, fake.records,
-	       (double)s->wait_ns / 1e6);
+	       (double)s->wait_ns / 1e6, (unsigned long long)s->polls,
+	       (unsigned long long)s->orders);
 }
 
 /* The same beside memory without end. */

@@ -473,6 +473,35 @@ static void test_what_another_thread_takes_is_made_good(void **state)
 }
 
 /* All that is not live would be too little: the driver's own waits for none. */
+/*
+ * Looks at markers that nothing waits for: one in half a million ticks. Each round
+ * is of a program that works, and has something pending.
+ */
+static void test_looks_are_apart(void **state)
+{
+	CUdeviceptr p[32];
+	unsigned looks = 0;
+
+	(void)state;
+	for (int i = 0; i < 32; i++)
+		p[i] = take(8 * MiB);
+	for (int i = 8; i < 32; i++)
+		give(p[i]); /* so that something fits */
+	fake.now += 1000 * MS;
+	fake.lag_ns = MS / 10;
+	for (int i = 0; i < 200; i++) {
+		unsigned long before = fake.queries;
+
+		give(p[i % 8]);
+		vs_pool_before_work();
+		p[i % 8] = take(8 * MiB);
+		looks += fake.queries != before;
+		fake.now += MS / 10;
+	}
+	assert_false(vs_pool_of(0)->turnover.is_fast);
+	assert_in_range(looks, 30, 45);
+}
+
 static void test_no_wait_for_too_little(void **state)
 {
 	CUdeviceptr p, small = take(KiB);
@@ -543,6 +572,7 @@ int main(void)
 				       fresh),
 		cmocka_unit_test_setup(
 			test_what_another_thread_takes_is_made_good, fresh),
+		cmocka_unit_test_setup(test_looks_are_apart, fresh),
 		cmocka_unit_test_setup(test_no_wait_for_too_little, fresh),
 		cmocka_unit_test_setup(
 			test_no_wait_for_too_little_below_a_limit, fresh),
