@@ -334,6 +334,15 @@ static inline void vs_fence_forget_waiters(struct vs_fence *f)
 	atomic_store_explicit(&f->waiting_high, 0, memory_order_relaxed);
 }
 
+/*
+ * After a free, while other threads are in need: `*need` > 0. Waits as the
+ * driver's own cuMemFree does, until the work of the thread's context is
+ * complete, at most `patience_ns`; that of others, which may wait for this
+ * thread, is not waited for. Nothing where there are no markers. No lock held.
+ */
+void vs_fence_heed(struct vs_fence *f, const struct vs_ctx *ctx,
+		   _Atomic unsigned *need, uint64_t patience_ns);
+
 /* Records if `tag` has no marker yet and waits until that is seen complete. */
 bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns);
 

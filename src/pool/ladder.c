@@ -407,8 +407,8 @@ static CUresult ask_others(struct vs_pool *pool, enum vs_heap_kind kind,
  * within microseconds, each object in a slab that is not idle for that: 16 of
  * them, of 32 MiB live in all, kept 200 MiB from one that wanted 800 of 1,024.
  * So while a thread is out of memory caches get one object at a time, and
- * frees go past them. And they wait for the work before them, as those of the
- * driver do, for as long: of a thread that gave each of its pairs work of 20
+ * frees go past them; for a while after it has had it batches are small. And they wait for the work before them in their context,
+ * as those of the driver do: of a thread that gave each of its pairs work of 20
  * us, and was 5 ms ahead of it, all that another freed and waited for was
  * pending in a moment, again and again. It found no 38 MiB beside 763 live of
  * 1,024 (simulated).
@@ -420,6 +420,7 @@ static CUresult climb_short(struct vs_pool *pool, enum vs_heap_kind kind,
 
 	atomic_fetch_add(&pool->n_short, 1);
 	vs_trouble_beware(pool);
+	vs_tcache_share_least(pool);
 	r = scrape_together(pool, kind, span, range_out);
 	if (r == CUDA_ERROR_OUT_OF_MEMORY)
 		r = ask_others(pool, kind, span, range_out);
@@ -428,23 +429,9 @@ static CUresult climb_short(struct vs_pool *pool, enum vs_heap_kind kind,
 	return r;
 }
 
-void vs_ladder_heed(struct vs_pool *pool)
+void vs_ladder_heed(struct vs_pool *pool, const struct vs_ctx *ctx)
 {
-	struct vs_fence *f = &pool->fence;
-	uint64_t tag = vs_fence_tag(f), began = vs_vmm_clock();
-
-	if (!vs_fence_cover(f, tag))
-		return;
-	vs_stat_add(&pool->stats, waits, 1);
-	for (unsigned round = 0;
-	     atomic_load(&pool->n_short) > 0 && vs_fence_has_events(f) &&
-	     !vs_fence_is_complete(f, tag) &&
-	     vs_vmm_clock() - began < NEED_PATIENCE;
-	     round++) {
-		if (!vs_fence_poll(f))
-			vs_vmm_pause(round);
-	}
-	vs_stat_add(&pool->stats, wait_ns, vs_vmm_clock() - began);
+	vs_fence_heed(&pool->fence, ctx, &pool->n_short, NEED_PATIENCE);
 }
 
 CUresult vs_ladder_climb(struct vs_pool *pool, enum vs_heap_kind kind,

@@ -463,7 +463,7 @@ static CUresult free_slow(struct vs_thread *t, CUcontext current,
 	r = p >= pool->slabs_end ? vs_range_free(pool, ctx, p)
 				 : free_small(t, pool, ctx, p);
 	if (r == CUDA_SUCCESS && atomic_load(&pool->n_short) > 0)
-		vs_ladder_heed(pool);
+		vs_ladder_heed(pool, ctx);
 	return r;
 }
 

@@ -340,12 +340,11 @@ bool vs_tcache_refill(struct vs_tcache *tc, unsigned class)
 	is_filled = !atomic_load(&tc->ctx->is_dead) && open_bin(bin);
 	if (is_filled && bin->idle->n == 0) {
 		wanted = bin->cap ? bin->cap : FIRST_CAP;
-		most = space(bin);
+		most = is_short ? 1 : space(bin);
 		if (wanted > most)
 			wanted = most;
-		is_filled = vs_slab_refill(tc->pool, tc->slabs, class,
-					   is_short ? 1 : wanted, most,
-					   bin->idle) > 0;
+		is_filled = vs_slab_refill(tc->pool, tc->slabs, class, wanted,
+					   most, bin->idle) > 0;
 	}
 	spin_unlock(tc);
 	pthread_mutex_unlock(&tc->pool->lock);
@@ -523,6 +522,14 @@ void vs_tcache_share(struct vs_pool *pool, uint64_t bytes)
 		shares->changed = now;
 	}
 	shares->emptied = now;
+	pthread_mutex_unlock(&pool->lock);
+}
+
+void vs_tcache_share_least(struct vs_pool *pool)
+{
+	pthread_mutex_lock(&pool->lock);
+	atomic_store(&pool->shares.halved, HALVED_MOST);
+	pool->shares.changed = vs_vmm_clock();
 	pthread_mutex_unlock(&pool->lock);
 }
 

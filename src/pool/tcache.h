@@ -119,6 +119,11 @@ uint64_t vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx);
  * pool.lock.
  */
 void vs_tcache_share(struct vs_pool *pool, uint64_t bytes);
+/*
+ * A thread is out of memory: batches hold as little as they ever do, for some
+ * time. Takes pool.lock.
+ */
+void vs_tcache_share_least(struct vs_pool *pool);
 /* Batches may be larger again; in a tick. `now`: clock, ns. Lock. */
 void vs_tcache_relax(struct vs_pool *pool, uint64_t now);
 /*

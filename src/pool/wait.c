@@ -88,10 +88,28 @@ static bool wait_for_oldest(struct vs_fence *f, uint64_t epoch, uint64_t began,
 	return true;
 }
 
+/* This thread waits. */
+static void enter(struct vs_fence *f)
+{
+	unsigned waiting = atomic_fetch_add(&f->waiting, 1) + 1;
+
+	/* two that come at once may note the smaller number: no matter */
+	if (waiting >
+	    atomic_load_explicit(&f->waiting_high, memory_order_relaxed))
+		atomic_store_explicit(&f->waiting_high, waiting,
+				      memory_order_relaxed);
+}
+
+/* It did, since then. */
+static void leave(struct vs_fence *f, uint64_t began)
+{
+	vs_stat_add(f->stats, wait_ns, vs_vmm_clock() - began);
+	atomic_fetch_sub(&f->waiting, 1);
+}
+
 bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns)
 {
 	uint64_t began = vs_vmm_clock(), epoch = 0;
-	unsigned waiting;
 	bool is_good;
 
 	/* no marker will tell of what was freed: as where there can be none */
@@ -106,19 +124,54 @@ bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns)
 		return vs_fence_poll(f);
 	if (f->has_context_events) /* the others count by themselves */
 		vs_stat_add(f->stats, waits, 1);
-	waiting = atomic_fetch_add(&f->waiting, 1) + 1;
-	/* two that come at once may note the smaller number: no matter */
-	if (waiting >
-	    atomic_load_explicit(&f->waiting_high, memory_order_relaxed))
-		atomic_store_explicit(&f->waiting_high, waiting,
-				      memory_order_relaxed);
+	enter(f);
 	if (f->has_context_events)
 		is_good = wait_for_oldest(f, epoch, began, patience_ns);
 	else
 		is_good = vs_fence_barrier(f);
-	vs_stat_add(f->stats, wait_ns, vs_vmm_clock() - began);
-	atomic_fetch_sub(&f->waiting, 1);
+	leave(f, began);
 	return is_good;
+}
+
+/* Whether the context has no work left that the tag stands for. */
+static bool is_past(struct vs_fence *f, uint64_t tag, const struct vs_ctx *ctx)
+{
+	CUresult r = CUDA_SUCCESS;
+	CUstreamCaptureMode saved;
+	unsigned i;
+
+	vs_vmm_relax(&saved);
+	pthread_mutex_lock(&f->lock);
+	for (i = f->head; i != f->tail; i++)
+		if (f->ring[i % VS_MARKERS].epoch >= tag)
+			break;
+	if (i != f->tail)
+		for (struct vs_event *e = f->ring[i % VS_MARKERS].events; e;
+		     e = e->next)
+			if (e->ctx == ctx)
+				r = vs_event_query(e);
+	pthread_mutex_unlock(&f->lock);
+	vs_vmm_unrelax(saved);
+	return r != CUDA_ERROR_NOT_READY;
+}
+
+void vs_fence_heed(struct vs_fence *f, const struct vs_ctx *ctx,
+		   _Atomic unsigned *need, uint64_t patience_ns)
+{
+	uint64_t tag = vs_fence_tag(f), began = vs_vmm_clock();
+
+	if (!vs_fence_has_events(f) || !vs_fence_cover(f, tag) ||
+	    is_past(f, tag, ctx))
+		return;
+	vs_stat_add(f->stats, waits, 1);
+	enter(f);
+	for (unsigned round = 0;
+	     atomic_load(need) > 0 && vs_fence_has_events(f) &&
+	     !vs_fence_is_complete(f, tag) && !is_past(f, tag, ctx) &&
+	     vs_vmm_clock() - began < patience_ns;
+	     round++)
+		vs_vmm_pause(round);
+	leave(f, began);
 }
 
 bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns)

@@ -483,6 +483,35 @@ static void test_no_hoards_while_memory_is_short(void **state)
 	assert_int_equal(atomic_load(&pool->n_short), 0);
 	assert_false(atomic_load(&pool->is_wary));
 	vs_real.cuMemCreate = create;
+	/* whoever was short of it may soon be again */
+	assert_int_equal(atomic_load(&pool->shares.halved), 4);
+}
+
+/* A batch that threads gave back, and that is done, is a hoard as well. */
+static void test_one_at_a_time_while_memory_is_short(void **state)
+{
+	struct vs_bin *bin;
+	struct vs_tcache *tc;
+	CUdeviceptr p[N], q[N];
+
+	(void)state;
+	warm_up();
+	tc = vs_thread_self()->cache;
+	bin = &tc->bin[vs_class_of(MiB)];
+	take_all(p);
+	for (int i = 0; i < N; i++)
+		give(p[i]);
+	vs_tcache_flush(tc->pool, NULL);
+	vs_fence_record(&tc->pool->fence);
+	fake.now += MS;
+	assert_true(vs_fence_poll(&tc->pool->fence));
+	atomic_store(&tc->pool->n_short, 1);
+	for (int i = 0; i < N; i++) {
+		q[i] = take(MiB);
+		assert_true(is_in(q[i], p, N));
+		assert_int_equal(bin->idle->n, 0);
+	}
+	atomic_store(&tc->pool->n_short, 0);
 }
 
 enum { N_CLASSES = 8, N_OF_EACH = 30, N_RESTING = 8, TICK_MS = 750 };
@@ -566,6 +595,8 @@ int main(void)
 				       fresh),
 		cmocka_unit_test_setup(test_sum_of_counters_that_go_on, fresh),
 		cmocka_unit_test_setup(test_no_hoards_while_memory_is_short,
+				       fresh),
+		cmocka_unit_test_setup(test_one_at_a_time_while_memory_is_short,
 				       fresh),
 		cmocka_unit_test_setup(test_decay_of_what_threads_rest_on,
 				       fresh),
