@@ -278,7 +278,8 @@ static uint64_t pace(struct vs_pool *pool)
 
 	if (pool->turnover.is_fast)
 		return 2 * ticks;
-	return ticks < CALM_PACE ? CALM_PACE : ticks;
+	/* what is idle in time spares an out of memory */
+	return ticks > CALM_PACE || is_scarce(pool) ? ticks : CALM_PACE;
 }
 
 /* A program that is fast would have a marker for every free. */
