@@ -11,7 +11,6 @@
 #include "pool/ordered.h"
 
 /* What vs_fence_pace() is: ticks; of the lag. */
-#define PACE_LEAST ((uint64_t)200000)
 #define PACE_MOST ((uint64_t)1000000)
 #define PACE_SHARE 16
 
@@ -353,8 +352,8 @@ uint64_t vs_fence_pace(struct vs_fence *f)
 	uint64_t pace = atomic_load_explicit(&f->lag, memory_order_relaxed) /
 			PACE_SHARE;
 
-	if (pace < PACE_LEAST)
-		return PACE_LEAST;
+	if (pace < VS_PACE_LEAST)
+		return VS_PACE_LEAST;
 	return pace < PACE_MOST ? pace : PACE_MOST;
 }
 

@@ -286,6 +286,8 @@ bool vs_fence_poll(struct vs_fence *f);
  * nothing depends yet: a small part of how far the GPU is behind.
  */
 uint64_t vs_fence_pace(struct vs_fence *f);
+/* What that is at least. */
+#define VS_PACE_LEAST ((uint64_t)200000)
 /*
  * The same as vs_fence_poll, so far apart at least (`now`, `pace`: ticks):
  * nothing if that was just done, or while another thread does it or records.

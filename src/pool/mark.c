@@ -269,24 +269,35 @@ void vs_mark_settle(struct vs_pool *pool)
 /*
  * Between markers, and looks at them, that are not yet needed: each costs as
  * much as some ten allocations, which a program that is fast (pool/turnover)
- * feels. To one that works a look costs more, 2.5 us if it finds a marker
- * complete (H100, train_resnet): its own work empties the caches in between.
+ * feels.
  */
 static uint64_t pace(struct vs_pool *pool)
 {
 	uint64_t ticks = vs_fence_pace(&pool->fence);
 
-	if (pool->turnover.is_fast)
-		return 2 * ticks;
-	/* what is idle in time spares an out of memory */
-	return ticks > CALM_PACE || is_scarce(pool) ? ticks : CALM_PACE;
+	return pool->turnover.is_fast ? 2 * ticks : ticks;
+}
+
+/*
+ * To a program that works, whose own work empties the caches in between, a look
+ * that finds a marker complete costs 2.5 us (H100, train_resnet). But where
+ * memory is scarce, what is idle in time spares an out of memory.
+ */
+static inline bool is_look_due(struct vs_pool *pool, uint64_t now)
+{
+	uint64_t since = now - atomic_load_explicit(&pool->fence.looked,
+						    memory_order_relaxed);
+
+	if (since < VS_PACE_LEAST || since < pace(pool))
+		return false;
+	return since >= CALM_PACE || pool->turnover.is_fast || is_scarce(pool);
 }
 
 /* A program that is fast would have a marker for every free. */
-static void mark_if_due(struct vs_pool *pool, uint64_t now, uint64_t least)
+static void mark_if_due(struct vs_pool *pool, uint64_t now)
 {
 	if (pool->turnover.is_fast) {
-		if (now - pool->marked < least)
+		if (now - pool->marked < pace(pool))
 			return;
 		pool->marked = now;
 	}
@@ -304,11 +315,12 @@ static __attribute__((noinline)) void order_much(struct vs_pool *pool)
 
 void vs_mark_at_alloc(struct vs_pool *pool)
 {
-	uint64_t now = vs_vmm_ticks(), least = pace(pool);
+	uint64_t now = vs_vmm_ticks();
 
 	if (is_much(pool))
-		mark_if_due(pool, now, least);
-	vs_fence_glance_at(&pool->fence, now, least);
+		mark_if_due(pool, now);
+	if (is_look_due(pool, now))
+		vs_fence_glance_at(&pool->fence, now, 0);
 	if (pool->fence.is_ordered || pool->fence.may_order)
 		order_much(pool);
 }
