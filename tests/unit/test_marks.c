@@ -474,8 +474,8 @@ static void test_what_another_thread_takes_is_made_good(void **state)
 
 /* All that is not live would be too little: the driver's own waits for none. */
 /*
- * Looks at markers that nothing waits for: one in half a million ticks. Each round
- * is of a program that works, and has something pending.
+ * Looks at markers that nothing waits for: one in half a million ticks. Each
+ * round is of a program that works, and has something pending.
  */
 static void test_looks_are_apart(void **state)
 {
