@@ -25,8 +25,12 @@
 #define RATIONS_SPARED 8
 /* Pending ranges looked at for one that fits; 128 found hardly more. */
 #define FITS_TRIED 32
-/* Least ticks between two looks for a program that works; HACKING.md. */
+/*
+ * Least ticks between two looks for a program that works; and where what is
+ * pending is had by order, so that there is less to see (HACKING.md).
+ */
 #define CALM_PACE ((uint64_t)500000)
+#define ORDER_PACE ((uint64_t)4000000)
 /* Without context events, and the knob: freed and not yet waited for. */
 #define UNSEEN_LEAST ((uint64_t)16 << 20)
 /* Memory is scarce: so much is held, or the driver had no more, ns ago. */
@@ -287,10 +291,12 @@ static inline bool is_look_due(struct vs_pool *pool, uint64_t now)
 {
 	uint64_t since = now - atomic_load_explicit(&pool->fence.looked,
 						    memory_order_relaxed);
+	uint64_t calm;
 
 	if (since < VS_PACE_LEAST || since < pace(pool))
 		return false;
-	return since >= CALM_PACE || pool->turnover.is_fast || is_scarce(pool);
+	calm = vs_fence_may_order(&pool->fence) ? ORDER_PACE : CALM_PACE;
+	return since >= calm || pool->turnover.is_fast || is_scarce(pool);
 }
 
 /* A program that is fast would have a marker for every free. */

@@ -412,7 +412,10 @@ static CUresult fake_wait(CUcontext ctx, CUevent e)
 static CUresult fake_query(CUevent e)
 {
 	fake.queries++;
-	return fake.now >= *(uint64_t *)e ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+	if (fake.now < *(uint64_t *)e)
+		return CUDA_ERROR_NOT_READY;
+	fake.seen++;
+	return CUDA_SUCCESS;
 }
 
 static CUresult fake_synchronize(void)

@@ -31,6 +31,7 @@ struct fake {
 	unsigned long creates, releases, maps, unmaps, accesses;
 	unsigned long records, queries, natives, handles, mappings;
 	unsigned long orders;	/* waits of a context for an event */
+	unsigned long seen;	/* of the queries: the event was complete */
 	unsigned long tables;	/* page tables that mappings made */
 	unsigned long barriers; /* see fake_allow_barriers() */
 	/* the n-th coming call of this kind fails; 0: never */

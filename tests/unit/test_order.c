@@ -355,6 +355,32 @@ static void test_little_is_rationed(void **state)
 	assert_in_range(fake.records, before + 1, before + 10);
 }
 
+/* What is pending is had without that a marker was seen complete. */
+static void test_looks_are_rare(void **state)
+{
+	CUdeviceptr p[8];
+	unsigned looks = 0;
+
+	(void)state;
+	give(large); /* so that something fits */
+	for (int i = 0; i < 8; i++)
+		p[i] = take(8 * MiB);
+	settle_in(ONE);
+	fake.lag_ns = MS / 10;
+	for (int i = 0; i < 200; i++) {
+		unsigned long before = fake.queries;
+
+		give(p[i % 8]);
+		work_in(ONE);
+		p[i % 8] = take(8 * MiB);
+		looks += fake.queries != before;
+		fake.now += MS / 10;
+	}
+	assert_in_range(looks, 4, 10);
+	assert_in_range(fake.orders, 1, 200);
+	assert_int_equal(vs_stat_get(stats(), waits), 0);
+}
+
 /* Work given before, in another stream: a wait holds later work alone. */
 static void test_not_while_another_stream_has_work_left(void **state)
 {
@@ -514,6 +540,7 @@ int main(void)
 		T(when_there_are_too_many_markers, fresh),
 		T(by_one_that_stands_for_another, fresh),
 		T(little_is_rationed, fresh),
+		T(looks_are_rare, fresh),
 		T(not_while_another_stream_has_work_left, fresh),
 		T(nor_without_a_marker_since, fresh),
 		T(not_by_a_marker_of_the_service, fresh),
