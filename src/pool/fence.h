@@ -338,8 +338,8 @@ static inline void vs_fence_forget_waiters(struct vs_fence *f)
 
 /*
  * After a free, while other threads are in need: `*need` > 0. Waits as the
- * driver's own cuMemFree does, until the work of the thread's context is
- * complete, at most `patience_ns`; that of others, which may wait for this
+ * driver's own cuMemFree does, until the work of the memory's own context `ctx`
+ * is complete, at most `patience_ns`; that of others, which may wait for this
  * thread, is not waited for. Nothing where there are no markers. No lock held.
  */
 void vs_fence_heed(struct vs_fence *f, const struct vs_ctx *ctx,

@@ -408,7 +408,7 @@ static CUresult ask_others(struct vs_pool *pool, enum vs_heap_kind kind,
  * them, of 32 MiB live in all, kept 200 MiB from one that wanted 800 of 1,024.
  * So while a thread is out of memory caches get one object at a time, and
  * frees go past them; and for a while after that batches are small. And frees
- * wait for the work before them in their context, as those of the driver do: of
+ * wait for the work before them in the memory's context, as the driver's do: of
  * a thread that gave each of its pairs work of 20 us, and was 5 ms ahead of it,
  * all that another freed and waited for was pending in a moment, again and
  * again. It found no 38 MiB beside 763 live of 1,024 (simulated).

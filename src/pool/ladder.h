@@ -23,9 +23,9 @@ CUresult vs_ladder_climb(struct vs_pool *pool, enum vs_heap_kind kind,
 			 uint64_t span, struct vs_range **range_out);
 
 /*
- * After a free under a context: while another thread is out of memory (n_short)
- * it waits for the context's work before it, as the driver's would, but for 30
- * s at most; see Note [Hoards] in ladder.c. No lock held.
+ * After a free of a context's memory: while another thread is out of memory
+ * (n_short) it waits for that context's work before it, as the driver's would,
+ * but for 30 s at most; see Note [Hoards] in ladder.c. No lock held.
  */
 void vs_ladder_heed(struct vs_pool *pool, const struct vs_ctx *ctx);
 

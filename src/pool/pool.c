@@ -439,12 +439,16 @@ static CUresult free_small(struct vs_thread *t, struct vs_pool *pool,
 static CUresult free_slow(struct vs_thread *t, CUcontext current,
 			  struct vs_pool *pool, CUdeviceptr p)
 {
-	struct vs_ctx *ctx = vs_ctx_of(t, current);
+	struct vs_ctx *ctx = vs_ctx_of(t, current), *owner;
 	struct vs_span span;
 	CUresult r;
 
 	if (!ctx)
 		return VS_PASS;
+	/* the driver's waits for the memory's own, whichever is current */
+	owner = atomic_load(&pool->n_short) > 0 && vs_pool_find(p, &span)
+			? vs_ctx_peek(span.ctx)
+			: NULL;
 	if (atomic_load_explicit(&pool->is_wary, memory_order_relaxed)) {
 		if (!vs_pool_find(p, &span) || span.base != p)
 			return VS_PASS;
@@ -462,8 +466,8 @@ static CUresult free_slow(struct vs_thread *t, CUcontext current,
 	}
 	r = p >= pool->slabs_end ? vs_range_free(pool, ctx, p)
 				 : free_small(t, pool, ctx, p);
-	if (r == CUDA_SUCCESS && atomic_load(&pool->n_short) > 0)
-		vs_ladder_heed(pool, ctx);
+	if (r == CUDA_SUCCESS && owner)
+		vs_ladder_heed(pool, owner);
 	return r;
 }
 

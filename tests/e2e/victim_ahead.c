@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_ahead [MIB]: a thread allocates and frees blocks of so many MiB (1),
- * gives each work, and never waits; the other has three quarters of the device
- * live, frees some of that and asks for as much in other sizes, time and again.
- * All of it is served without the shim, where each free waits.
+ * victim_ahead MIB PARTS [other]: a thread allocates and frees blocks of so
+ * many MiB, gives each work, and never waits; the second has 20 of so many
+ * parts of the device live, frees some of that and asks for as much in other
+ * sizes, time and again. All of it is served without the shim, where each free
+ * waits for the work of the memory's own context: with `other` another one is
+ * current to it.
  */
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,7 +15,7 @@
 #define N_BLOCKS 20
 #define N_ROUNDS 15
 
-static CUcontext ctx;
+static CUcontext ctx, other; /* that frees are made under */
 static size_t size;
 static atomic_bool is_over;
 
@@ -24,7 +26,9 @@ static void *run_ahead(void *unused)
 		CUdeviceptr p = victim_alloc(size);
 
 		TRY(cuMemsetD8Async(p, 1, 1, NULL));
+		TRY(cuCtxSetCurrent(other));
 		victim_free(p);
+		TRY(cuCtxSetCurrent(ctx));
 	}
 	return unused;
 }
@@ -63,15 +67,21 @@ static void turn_over(CUdeviceptr *p, size_t *sizes, uint64_t *random)
 int main(int argc, char **argv)
 {
 	CUdeviceptr p[N_BLOCKS];
-	size_t sizes[N_BLOCKS], available, total;
+	size_t sizes[N_BLOCKS], available, total, n_parts;
 	uint64_t random = 9;
 	pthread_t thread;
 
-	size = (argc > 1 ? strtoul(argv[1], NULL, 10) : 1) * MiB;
-	ctx = victim_start(0);
+	CHECK(argc > 2);
+	size = strtoul(argv[1], NULL, 10) * MiB;
+	n_parts = strtoul(argv[2], NULL, 10);
+	ctx = other = victim_start(0);
+	if (argc > 3) {
+		TRY(cuCtxCreate_v2(&other, 0, 0));
+		TRY(cuCtxSetCurrent(ctx));
+	}
 	TRY(cuMemGetInfo(&available, &total));
 	for (int i = 0; i < N_BLOCKS; i++) {
-		sizes[i] = available / 26 / MiB * MiB;
+		sizes[i] = available / n_parts / MiB * MiB;
 		p[i] = victim_alloc(sizes[i]);
 	}
 	TRY(pthread_create(&thread, NULL, run_ahead, NULL));
