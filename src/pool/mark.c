@@ -26,8 +26,8 @@
 /* Pending ranges looked at for one that fits; 128 found hardly more. */
 #define FITS_TRIED 32
 /*
- * Least ticks between two looks for a program that works; and where what is
- * pending is had by order, so that there is less to see (HACKING.md).
+ * Least ticks between two looks for a program that works; and while some of its
+ * memory was handed out by order, so that less waits for a look (HACKING.md).
  */
 #define CALM_PACE ((uint64_t)500000)
 #define ORDER_PACE ((uint64_t)4000000)
@@ -295,7 +295,7 @@ static inline bool is_look_due(struct vs_pool *pool, uint64_t now)
 
 	if (since < VS_PACE_LEAST || since < pace(pool))
 		return false;
-	calm = vs_fence_may_order(&pool->fence) ? ORDER_PACE : CALM_PACE;
+	calm = vs_fence_has_ordered(&pool->fence) ? ORDER_PACE : CALM_PACE;
 	return since >= calm || pool->turnover.is_fast || is_scarce(pool);
 }
 
