@@ -2,13 +2,14 @@
 #include "base/meta.h"
 
 #include <pthread.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 
 enum {
 	SMALLEST_SHIFT = 6, /* 64 bytes: a cache line */
 	N_SHIFTS = 24,	    /* up to 512 MiB from the lists */
-	STEP = 1 << 20,	    /* taken from mmap at a time */
+	STEP = 2 << 20,	    /* taken from mmap at a time: a huge page */
 };
 
 struct free_item {
@@ -32,18 +33,47 @@ static unsigned shift_of(size_t size)
  * After mlockall(MCL_FUTURE) all that can be touched is, when it is mapped, and
  * tables are large and hardly used: so they can be only when not locked.
  */
-void *vs_meta_table(size_t size)
+static void *unlock(void *p, size_t size)
 {
-	void *p = mmap(NULL, size, PROT_NONE,
-		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-
-	if (p == MAP_FAILED)
-		return NULL;
 	munlock(p, size);
 	if (!mprotect(p, size, PROT_READ | PROT_WRITE))
 		return p;
 	munmap(p, size);
 	return NULL;
+}
+
+static void *reserve(size_t size)
+{
+	void *p = mmap(NULL, size, PROT_NONE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+void *vs_meta_table(size_t size)
+{
+	void *p = reserve(size);
+
+	return p ? unlock(p, size) : NULL;
+}
+
+/* Note [Huge pages] */
+static char *fresh_step(void)
+{
+	char *p = reserve((size_t)2 * STEP);
+	size_t head = p ? -(uintptr_t)p % STEP : 0;
+
+	if (!p)
+		return NULL;
+	if (head > 0)
+		munmap(p, head);
+	munmap(p + head + STEP, STEP - head);
+	p = unlock(p + head, STEP);
+#ifdef MADV_HUGEPAGE
+	if (p)
+		madvise(p, STEP, MADV_HUGEPAGE);
+#endif
+	return p;
 }
 
 /* A fresh piece of 1 << shift bytes; lock held. */
@@ -55,7 +85,7 @@ static void *cut(unsigned shift)
 	if (size >= STEP)
 		return vs_meta_table(size);
 	if ((size_t)(step_end - step) < size) {
-		p = vs_meta_table(STEP);
+		p = fresh_step();
 		if (!p)
 			return NULL;
 		step = p;

@@ -7,6 +7,12 @@
  * mmap in large steps and goes to free lists by power of two; it is type-
  * stable (never unmapped), so a reader without a lock sees old contents at
  * worst. Any thread; one short lock inside, the last of all.
+ *
+ * Note [Huge pages]: a large allocation reads and writes some hundred of these
+ * structures, on as many pages, and a program that works has used all entries
+ * of the TLB for other things by then; on a virtual machine each costs a walk
+ * through two page tables. So they lie on huge pages, where the system gives
+ * such to who asks (HACKING.md).
  */
 #ifndef VS_BASE_META_H
 #define VS_BASE_META_H

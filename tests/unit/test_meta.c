@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * meta: Note [Huge pages] of base/meta.h.
+ */
+#include "base/meta.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define MiB ((size_t)1 << 20)
+#define HUGE_PAGE (2 * MiB)
+
+/* A piece that begins one of those that are taken from mmap at a time. */
+static char *first_of_a_step(void)
+{
+	/* two to each, at most one of them begins in what was begun before */
+	for (int i = 0; i < 4; i++) {
+		char *p = vs_meta_alloc(MiB);
+
+		assert_non_null(p);
+		if ((uintptr_t)p % HUGE_PAGE == 0)
+			return p;
+	}
+	fail_msg("none of four pieces of a half begins a huge page");
+	return NULL;
+}
+
+/* Of the mapping that `p` lies in; false where the kernel tells no flags. */
+static bool read_flags(const char *p, char *flags, size_t size)
+{
+	FILE *maps = fopen("/proc/self/smaps", "re");
+	bool is_within = false, is_found = false;
+	uintptr_t from, to;
+	char line[512];
+
+	if (!maps)
+		return false;
+	while (!is_found && fgets(line, sizeof(line), maps)) {
+		if (sscanf(line, "%lx-%lx ", &from, &to) == 2)
+			is_within = from <= (uintptr_t)p && (uintptr_t)p < to;
+		else if (is_within && strncmp(line, "VmFlags:", 8) == 0)
+			is_found = snprintf(flags, size, "%s", line + 8) > 0;
+	}
+	fclose(maps);
+	return is_found;
+}
+
+static void test_structures_lie_on_huge_pages(void **state)
+{
+	char *p = first_of_a_step(), flags[256];
+
+	(void)state;
+	if (access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0 ||
+	    !read_flags(p, flags, sizeof(flags)))
+		skip();
+	/* asked for; whether there are any is the system's to say */
+	assert_non_null(strstr(flags, " hg"));
+}
+
+/* Or its pages would all be there after one touch. */
+static void test_tables_do_not(void **state)
+{
+	char *p = vs_meta_table(64 * MiB), flags[256];
+
+	(void)state;
+	assert_non_null(p);
+	if (!read_flags(p, flags, sizeof(flags)))
+		skip();
+	assert_null(strstr(flags, " hg"));
+}
+
+/* Both halves of one are there to be written, and nothing beside them is. */
+static void test_a_step_is_whole(void **state)
+{
+	char *p = first_of_a_step(), *q = vs_meta_alloc(MiB);
+
+	(void)state;
+	assert_ptr_equal(q, p + MiB);
+	memset(p, 1, HUGE_PAGE);
+	assert_int_equal(q[MiB - 1], 1);
+	vs_meta_free(p, MiB);
+	vs_meta_free(q, MiB);
+	/* the last one given back comes first, and is zeroed */
+	assert_ptr_equal(vs_meta_alloc(MiB), q);
+	assert_int_equal(q[0] | q[MiB - 1], 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_structures_lie_on_huge_pages),
+		cmocka_unit_test(test_tables_do_not),
+		cmocka_unit_test(test_a_step_is_whole),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
