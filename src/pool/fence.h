@@ -235,13 +235,6 @@ static inline bool vs_fence_is_done(struct vs_fence *f, uint64_t tag)
 	return tag <= atomic_load_explicit(&f->done, memory_order_acquire);
 }
 
-/* Memory is handed out whose work is not yet seen complete. */
-static inline bool vs_fence_has_ordered(struct vs_fence *f)
-{
-	return atomic_load_explicit(&f->done, memory_order_relaxed) >
-	       atomic_load_explicit(&f->complete, memory_order_relaxed);
-}
-
 static inline bool vs_fence_is_complete(struct vs_fence *f, uint64_t tag)
 {
 	return tag <= atomic_load_explicit(&f->complete, memory_order_acquire);

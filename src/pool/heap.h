@@ -38,7 +38,7 @@ enum vs_range_state {
 	VS_RANGE_IDLE,	  /* mapped, free to be handed out */
 	VS_RANGE_LIVE,	  /* the program's, or a slab */
 	VS_RANGE_PENDING, /* freed, tag not yet done */
-	VS_RANGE_SHELVED, /* freed, tag done, on the shelf (pool/shelf) */
+	VS_RANGE_SHELVED, /* freed, tag done, on the shelf, or kept */
 	VS_RANGE_BUSY,	  /* in the hands of the thread that holds grow */
 	VS_RANGE_SHADOW,  /* mapped, in use at another address */
 	VS_RANGE_DEAD,	  /* freed, to be used again last of all (pool/dead) */

@@ -26,8 +26,8 @@
 /* Pending ranges looked at for one that fits; 128 found hardly more. */
 #define FITS_TRIED 32
 /*
- * Least ticks between two looks for a program that works; and while some of its
- * memory was handed out by order, so that less waits for a look (HACKING.md).
+ * Least ticks between two looks for a program that works; and while its later
+ * work can be made to wait, so that no memory waits for a look (HACKING.md).
  */
 #define CALM_PACE ((uint64_t)500000)
 #define ORDER_PACE ((uint64_t)4000000)
@@ -63,7 +63,7 @@ static bool takes_ration(struct vs_pool *pool)
  * complete too late. The driver's cuMemFree would have waited before it. Any
  * thread.
  */
-static inline bool is_scarce(const struct vs_pool *pool)
+bool vs_mark_is_scarce(const struct vs_pool *pool)
 {
 	uint64_t refused = atomic_load(&pool->refused);
 
@@ -90,7 +90,7 @@ static bool is_rationed(const struct vs_pool *pool)
 	return !pool->fence.is_ordered &&
 	       !atomic_load_explicit(&pool->is_much_bare,
 				     memory_order_relaxed) &&
-	       !is_scarce(pool);
+	       !vs_mark_is_scarce(pool);
 }
 
 void vs_mark_before_work(struct vs_pool *pool)
@@ -212,7 +212,7 @@ static inline bool freed(struct vs_pool *pool, uint64_t bytes)
 	pool->bare_tag = atomic_load_explicit(&f->epoch, memory_order_relaxed);
 	pool->bare_bytes += bytes;
 	if (pool->bare_bytes <= pool->dev.total / BARE_SHARE &&
-	    !is_scarce(pool))
+	    !vs_mark_is_scarce(pool))
 		return false;
 	if (!vs_fence_mark(f))
 		return false;
@@ -295,8 +295,9 @@ static inline bool is_look_due(struct vs_pool *pool, uint64_t now)
 
 	if (since < VS_PACE_LEAST || since < pace(pool))
 		return false;
-	calm = vs_fence_has_ordered(&pool->fence) ? ORDER_PACE : CALM_PACE;
-	return since >= calm || pool->turnover.is_fast || is_scarce(pool);
+	calm = vs_fence_may_order(&pool->fence) ? ORDER_PACE : CALM_PACE;
+	return since >= calm || pool->turnover.is_fast ||
+	       vs_mark_is_scarce(pool);
 }
 
 /* A program that is fast would have a marker for every free. */
@@ -344,7 +345,7 @@ static uint64_t most_bare(struct vs_pool *pool)
 		most = pool->need + VS_FLOOR;
 		return most < share ? most : share;
 	}
-	if (is_scarce(pool))
+	if (vs_mark_is_scarce(pool))
 		return 0;
 	most = much_pending(pool);
 	return most > UNSEEN_LEAST || pool->pending_limit ? most : UNSEEN_LEAST;

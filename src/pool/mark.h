@@ -52,6 +52,12 @@ bool vs_mark_is_worth_a_wait(struct vs_pool *pool, uint64_t span);
 bool vs_mark_may_bring(struct vs_pool *pool, uint64_t span);
 
 /*
+ * Memory is scarce: most of the device's is held, or the driver had no more a
+ * short while ago. Any thread.
+ */
+bool vs_mark_is_scarce(const struct vs_pool *pool);
+
+/*
  * So many bytes were freed (are pending or dead) that no marker covers. Records
  * one if that is too much; see the note above.
  */

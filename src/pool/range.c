@@ -140,15 +140,50 @@ static inline struct vs_range *next_done(struct vs_pool *pool)
 	return r;
 }
 
-/* What is on a heap's shelf goes home; whether anything was. Lock. */
+/* What is done comes onto the shelf, or is kept. Lock. */
+static inline void put_aside(struct vs_pool *pool, struct vs_range *r)
+{
+	/* that of the free may die before it is handed out */
+	vs_range_set_ctx(r, NULL);
+	r->state = VS_RANGE_SHELVED;
+	pool->shelved_bytes += r->span;
+}
+
+/* It is handed out as it is. Lock. */
+static inline struct vs_range *fetch(struct vs_pool *pool, struct vs_range *r)
+{
+	r->state = VS_RANGE_LIVE;
+	pool->shelved_bytes -= r->span;
+	show_pending(pool);
+	return r;
+}
+
+/* It goes home after all. Lock. */
+static void clear_away(struct vs_pool *pool, struct vs_range *r)
+{
+	pool->shelved_bytes -= r->span;
+	go_home(pool, r);
+}
+
+/* Of what was put aside, a range of a heap; or NULL. */
+static struct vs_range *any_aside(struct vs_pool *pool, enum vs_heap_kind kind)
+{
+	bool is_large = kind == VS_HEAP_LARGE;
+	struct vs_range *r = vs_shelf_any(&pool->shelf[kind]);
+
+	return r ? r
+		 : vs_kept_within(&pool->kept, is_large ? VS_MIDDLE_MAX : 0,
+				  is_large ? UINT64_MAX : VS_MIDDLE_MAX);
+}
+
+/* What of a heap was put aside goes home; whether anything was. Lock. */
 static bool clear_shelf(struct vs_pool *pool, enum vs_heap_kind kind)
 {
 	bool is_any = false;
 	struct vs_range *r;
 
-	while ((r = vs_shelf_any(&pool->shelf[kind]))) {
-		pool->shelved_bytes -= r->span;
-		go_home(pool, r);
+	while ((r = any_aside(pool, kind))) {
+		clear_away(pool, r);
 		is_any = true;
 	}
 	show_pending(pool);
@@ -190,11 +225,29 @@ static bool shelve(struct vs_pool *pool)
 			go_home(pool, r);
 			continue;
 		}
-		/* that of the free may die before it is handed out */
-		vs_range_set_ctx(r, NULL);
-		r->state = VS_RANGE_SHELVED;
-		pool->shelved_bytes += r->span;
+		put_aside(pool, r);
 		vs_shelf_put(&pool->shelf[kind_of(r->span)], r);
+	}
+	show_pending(pool);
+	return is_any;
+}
+
+/* What is done is kept, and what that leaves no room for goes home. Lock. */
+static bool keep(struct vs_pool *pool)
+{
+	bool is_any = false;
+	struct vs_range *r, *old;
+
+	while ((r = next_done(pool))) {
+		is_any = true;
+		if (was_slab(pool, r)) {
+			go_home(pool, r);
+			continue;
+		}
+		while ((old = vs_kept_surplus(&pool->kept)))
+			clear_away(pool, old);
+		put_aside(pool, r);
+		vs_kept_put(&pool->kept, r);
 	}
 	show_pending(pool);
 	return is_any;
@@ -232,23 +285,21 @@ static struct vs_range *take_whole(struct vs_pool *pool, enum vs_heap_kind kind,
 				     ? NULL
 				     : vs_shelf_take(&pool->shelf[kind], span);
 
-	if (!r)
-		return NULL;
-	r->state = VS_RANGE_LIVE;
-	pool->shelved_bytes -= r->span;
-	show_pending(pool);
-	return r;
+	return r ? fetch(pool, r) : NULL;
 }
 
-/* What is done goes home, or onto the shelf; whether any did. Lock. */
+/* What is done goes home, or is put aside; whether any did. Lock. */
 static inline bool bring_in(struct vs_pool *pool)
 {
-	if (pool->turnover.is_fast && vs_turnover_is_roomy(pool))
-		return shelve(pool);
-	return vs_range_harvest(pool);
+	if (pool->turnover.is_fast)
+		return vs_turnover_is_roomy(pool) ? shelve(pool)
+						  : vs_range_harvest(pool);
+	return vs_fence_may_order(&pool->fence) && !vs_mark_is_scarce(pool)
+		       ? keep(pool)
+		       : vs_range_harvest(pool);
 }
 
-/* The best fit; what is on the shelf merges only if there is none. Lock. */
+/* The best fit; what was put aside merges only if there is none. Lock. */
 static inline struct vs_range *take_fit(struct vs_pool *pool,
 					enum vs_heap_kind kind, uint64_t span)
 {
@@ -272,6 +323,11 @@ static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 {
 	struct vs_range *r;
 
+	if (kind != VS_HEAP_SLABS) {
+		r = vs_kept_take(&pool->kept, span);
+		if (r)
+			return fetch(pool, r);
+	}
 	/*
 	 * Even while something fits: what is idle again in time lies in larger
 	 * pieces, and a better fit is found (HACKING.md).

@@ -23,6 +23,7 @@
 #include "pool/fence.h"
 #include "pool/guard.h"
 #include "pool/heap.h"
+#include "pool/kept.h"
 #include "pool/shelf.h"
 #include "pool/turnover.h"
 
@@ -79,7 +80,7 @@ struct vs_pool {
 	pthread_mutex_t lock;
 	struct vs_range_list pending; /* oldest first, by tag */
 	uint64_t pending_bytes;	      /* of that list and guard's */
-	uint64_t shelved_bytes;	      /* of both shelves */
+	uint64_t shelved_bytes;	      /* of both shelves, and kept */
 	uint64_t unmarked_bytes;      /* freed (pending, dead), no marker yet */
 	uint64_t unmarked_since;      /* the first of them; ticks */
 	_Atomic bool is_much_bare;    /* they are much; read anywhere */
@@ -112,6 +113,7 @@ struct vs_pool {
 	struct vs_stats stats;
 	struct vs_heap heap[VS_N_HEAPS];
 	struct vs_shelf shelf[VS_HEAP_SLABS]; /* of the heaps before SLABS */
+	struct vs_kept kept;
 
 	pthread_mutex_t grow;
 	struct vs_guard guard;

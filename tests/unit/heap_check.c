@@ -106,11 +106,35 @@ static uint64_t n_runs;
 
 static uint64_t n_shelved;
 
-/* Ranges of one heap in their bins, as many as it has; returns their bytes. */
-static uint64_t look_at_shelf(const struct vs_heap *h,
-			      const struct vs_shelf *shelf)
+/* Those of one heap; returns their bytes. */
+static uint64_t look_at_kept(const struct vs_heap *h,
+			     const struct vs_kept *kept, uint64_t *n_out)
 {
-	uint64_t n = 0, bytes = 0;
+	uint64_t bytes = 0;
+
+	CHECK(kept->n <= VS_KEPT_MOST);
+	for (unsigned i = 0; i < kept->n; i++) {
+		const struct vs_range *r = kept->slot[i].range;
+
+		CHECK(r->state == VS_RANGE_SHELVED && !r->ctx);
+		CHECK(r->span == kept->slot[i].span);
+		if (r->base < h->base || r->base >= h->end)
+			continue;
+		bytes += r->span;
+		(*n_out)++;
+	}
+	return bytes;
+}
+
+/*
+ * Ranges of one heap in their bins, and those that are kept, as many as it has;
+ * returns their bytes.
+ */
+static uint64_t look_at_shelf(const struct vs_heap *h,
+			      const struct vs_shelf *shelf,
+			      const struct vs_kept *kept)
+{
+	uint64_t n = 0, bytes = look_at_kept(h, kept, &n);
 
 	for (unsigned bin = 0; bin < VS_RANGE_BINS; bin++) {
 		const struct vs_range *r = shelf->top[bin];
@@ -278,8 +302,8 @@ void heap_check(struct vs_pool *pool)
 		n_shelved = 0;
 		look_at_ranges(pool, &pool->heap[k]);
 		if (k < VS_HEAP_SLABS)
-			shelved +=
-				look_at_shelf(&pool->heap[k], &pool->shelf[k]);
+			shelved += look_at_shelf(&pool->heap[k],
+						 &pool->shelf[k], &pool->kept);
 		else
 			CHECK(n_shelved == 0);
 		look_at_views(pool, &pool->heap[k]);

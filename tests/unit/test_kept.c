@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What a program that works just freed, kept for a request of the very size
+ * (pool/kept), on the counting driver: handed out as it was, few of it unless
+ * that pays, and never missed by whoever needs the memory.
+ */
+#include "heap_check.h"
+#include "pool/range.h"
+#include "stream_test.h"
+
+static struct vs_pool *pool;
+
+static int begin(void **state)
+{
+	fresh(state);
+	settle_in(ONE);
+	fake.lag_ns = 0;
+	pool = vs_pool_of(0);
+	assert_false(pool->turnover.is_fast);
+	vs_range_harvest(pool);
+	return 0;
+}
+
+/* What was freed is seen complete; an allocation of another size, that stays.
+ */
+static void look(void)
+{
+	work_in(ONE);
+	vs_fence_record(&pool->fence);
+	vs_fence_poll(&pool->fence);
+	take(3 * MiB);
+	heap_check(pool);
+}
+
+static uint64_t kept_bytes(void)
+{
+	return pool->shelved_bytes;
+}
+
+/* Though the heap's rule has one of that size, and at a lower address. */
+static void test_the_very_size_comes_back(void **state)
+{
+	CUdeviceptr low, between, high;
+	uint64_t hits;
+
+	(void)state;
+	low = take(40 * MiB);
+	between = take(24 * MiB);
+	high = take(40 * MiB);
+	take(24 * MiB);
+	assert_true(low < high);
+	give(low);
+	look();
+	vs_range_unshelve(pool);
+	give(high);
+	look();
+	assert_int_equal(kept_bytes(), 40 * MiB);
+	hits = vs_stat_get(&pool->stats, large_hit);
+	assert_int_equal(take(40 * MiB), high);
+	assert_int_equal(take(40 * MiB), low);
+	assert_int_equal(vs_stat_get(&pool->stats, large_hit), hits + 2);
+	assert_int_equal(kept_bytes(), 0);
+	give(between);
+	heap_check(pool);
+}
+
+static void test_no_other_size_does(void **state)
+{
+	CUdeviceptr p = take(40 * MiB);
+	uint64_t held;
+
+	(void)state;
+	take(8 * MiB);
+	give(p);
+	look();
+	held = fake.held;
+	for (int i = 0; kept_bytes() > 0; i++) {
+		assert_in_range(i, 0, 10);
+		assert_int_equal(kept_bytes(), 40 * MiB);
+		take(39 * MiB);
+		/* before there is more of it, it goes home */
+		assert_int_equal(fake.held, held);
+	}
+	heap_check(pool);
+}
+
+/* Rounds of a block of one size each, freed before the next is asked for. */
+static void train(unsigned n_sizes, unsigned rounds)
+{
+	CUdeviceptr p[VS_KEPT_MOST + 1];
+
+	for (unsigned r = 0; r < rounds; r++) {
+		for (unsigned i = 0; i < n_sizes; i++)
+			p[i] = take((9 + i) * MiB);
+		for (unsigned i = 0; i < n_sizes; i++)
+			give(p[i]);
+		look();
+	}
+}
+
+/* n blocks, freed; none of their sizes was freed before. */
+static void free_of_new_sizes(unsigned n)
+{
+	static size_t more;
+	CUdeviceptr p[32];
+
+	more += 64 * KiB;
+	for (unsigned i = 0; i < n; i++)
+		p[i] = take((33 + i) * MiB + more);
+	for (unsigned i = 0; i < n; i++)
+		give(p[i]);
+	look();
+}
+
+static void test_few_are_kept(void **state)
+{
+	(void)state;
+	free_of_new_sizes(5);
+	/* the last ones */
+	assert_int_equal(pool->kept.n, VS_KEPT_FEW);
+	assert_in_range(kept_bytes(), (36 + 37) * MiB, (36 + 37 + 1) * MiB);
+}
+
+static void test_many_where_they_are_asked_for(void **state)
+{
+	(void)state;
+	train(2, 80);
+	assert_true(pool->kept.is_worth_it);
+	free_of_new_sizes(VS_KEPT_MOST + 4);
+	assert_int_equal(pool->kept.n, VS_KEPT_MOST);
+	/* and few again where they are not */
+	for (int i = 0; i < 40; i++)
+		free_of_new_sizes(20);
+	assert_false(pool->kept.is_worth_it);
+	assert_int_equal(pool->kept.n, VS_KEPT_FEW);
+	heap_check(pool);
+}
+
+/* What lies side by side is one piece for who needs that, and no chunk more. */
+static void test_it_merges_for_a_larger_one(void **state)
+{
+	CUdeviceptr p[16];
+	uint64_t held;
+
+	(void)state;
+	train(2, 80);
+	for (int i = 0; i < 16; i++)
+		p[i] = take(16 * MiB);
+	for (int i = 0; i < 16; i++)
+		give(p[i]);
+	look();
+	assert_int_equal(pool->kept.n, 16);
+	held = fake.held;
+	take(256 * MiB);
+	assert_int_equal(fake.held, held);
+	assert_int_equal(kept_bytes(), 0);
+	heap_check(pool);
+}
+
+/* Slabs come from their own heap, be a block of their size kept or not. */
+static void test_no_slab_is_made_of_it(void **state)
+{
+	struct vs_range *r;
+
+	(void)state;
+	give(take(4 * MiB));
+	look();
+	vs_range_unshelve(pool);
+	give(take(4 * MiB));
+	work_in(ONE);
+	vs_fence_record(&pool->fence);
+	vs_fence_poll(&pool->fence);
+	r = vs_range_take(pool, VS_HEAP_SLABS, 4 * MiB);
+	if (r)
+		assert_true(r->base < pool->slabs_end);
+}
+
+/* It is in nobody's use: the service thread brings it home. */
+static void test_not_for_ever(void **state)
+{
+	(void)state;
+	free_of_new_sizes(2);
+	assert_int_equal(pool->kept.n, 2);
+	fake.now += 2000 * MS;
+	vs_pool_tick();
+	assert_int_equal(pool->kept.n, 0);
+	assert_int_equal(kept_bytes(), 0);
+	heap_check(pool);
+}
+
+/* Most of the device is held: what merges may spare an out of memory. */
+static void test_not_where_memory_is_scarce(void **state)
+{
+	(void)state;
+	take((uint64_t)14400 * MiB);
+	free_of_new_sizes(2);
+	assert_int_equal(pool->kept.n, 0);
+	assert_int_equal(kept_bytes(), 0);
+}
+
+/* Where the host waits for memory it had better lie in larger pieces. */
+static void test_not_with_policy_complete(void **state)
+{
+	(void)state;
+	vs_stream_give_up();
+	free_of_new_sizes(2);
+	assert_int_equal(pool->kept.n, 0);
+	assert_int_equal(kept_bytes(), 0);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup(test_##name, begin)
+	const struct CMUnitTest tests[] = {
+		T(the_very_size_comes_back),
+		T(no_other_size_does),
+		T(few_are_kept),
+		T(many_where_they_are_asked_for),
+		T(it_merges_for_a_larger_one),
+		T(no_slab_is_made_of_it),
+		T(not_for_ever),
+		T(not_where_memory_is_scarce),
+		T(not_with_policy_complete),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
