@@ -125,16 +125,17 @@ void vs_chunk_use(struct vs_pool *pool, struct vs_chunk *c, uint64_t n)
 	make_stale(pool, c);
 }
 
-void vs_chunk_unuse(struct vs_pool *pool, struct vs_chunk *c, uint64_t n)
+void vs_chunk_unuse(struct vs_pool *pool, struct vs_chunk *c, uint64_t n,
+		    uint64_t tag)
 {
+	if (c->idle_tag < tag)
+		c->idle_tag = tag;
 	c->used -= n;
 	make_stale(pool, c);
 	if (c->has_dead && c->used == c->dead)
 		vs_dead_note(pool, c);
 	if (c->used > 0)
 		return;
-	c->idle_tag =
-		atomic_load_explicit(&pool->fence.done, memory_order_relaxed);
 	enter(pool, c, VS_CHUNK_IDLE);
 	vs_stat_set(&pool->stats, idle, pool->chunks.idle_bytes);
 }

@@ -131,9 +131,13 @@ static inline uint64_t vs_chunks_loose(const struct vs_chunks *cs)
 /* False without host memory. */
 bool vs_chunks_init(struct vs_pool *pool);
 
-/* For pool/view: so many more (fewer) bytes are in use. Lock. */
+/*
+ * For pool/view: so many more (fewer) bytes are in use; the work of epoch `tag`
+ * may still touch them. Lock.
+ */
 void vs_chunk_use(struct vs_pool *pool, struct vs_chunk *c, uint64_t n);
-void vs_chunk_unuse(struct vs_pool *pool, struct vs_chunk *c, uint64_t n);
+void vs_chunk_unuse(struct vs_pool *pool, struct vs_chunk *c, uint64_t n,
+		    uint64_t tag);
 
 /* Nothing on the GPU can touch an idle chunk: it may be unmapped. Lock. */
 bool vs_chunk_is_quiet(struct vs_pool *pool, const struct vs_chunk *c);

@@ -349,8 +349,14 @@ struct vs_range *vs_heap_take_at(struct vs_pool *pool, struct vs_heap *h,
 
 void vs_heap_give(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r)
 {
+	uint64_t tag =
+		atomic_load_explicit(&pool->fence.done, memory_order_relaxed);
+
+	/* what was put aside before more was handed out by order, not for it */
+	if (r->state == VS_RANGE_SHELVED)
+		tag = r->tag;
 	vs_range_set_ctx(r, NULL);
-	vs_views_unuse(pool, r->base, r->span);
+	vs_views_unuse(pool, r->base, r->span, tag);
 	vs_heap_settle(pool, h, r, VS_RANGE_IDLE);
 }
 

@@ -61,7 +61,7 @@ struct vs_range {
 	_Atomic uint64_t id;
 	_Atomic uint64_t size; /* bytes the program asked for */
 	struct vs_ctx *ctx;
-	uint64_t tag;		/* epoch of the free */
+	uint64_t tag;		/* epoch of the free; on the shelf: done then */
 	struct vs_range *below; /* while on the shelf, or NULL */
 };
 

@@ -11,12 +11,15 @@
 #define WINDOW 128
 #define FEW_FOUND 10
 #define MANY_FOUND 20
+/* Before it is tried again. */
+#define SKIPPED (7 * WINDOW)
 
 static struct vs_range *take_slot(struct vs_kept *kept, unsigned i)
 {
 	struct vs_range *r = kept->slot[i].range;
 
 	kept->n--;
+	kept->bytes -= r->span;
 	memmove(&kept->slot[i], &kept->slot[i + 1],
 		(kept->n - i) * sizeof(kept->slot[0]));
 	return r;
@@ -52,8 +55,17 @@ struct vs_range *vs_kept_surplus(struct vs_kept *kept)
 	return kept->n >= most ? take_slot(kept, 0) : NULL;
 }
 
+bool vs_kept_wants(struct vs_kept *kept)
+{
+	if (kept->n_skipped == 0)
+		return true;
+	kept->n_skipped--;
+	return false;
+}
+
 void vs_kept_put(struct vs_kept *kept, struct vs_range *r)
 {
+	kept->bytes += r->span;
 	kept->slot[kept->n++] =
 		(struct vs_kept_slot){.span = r->span, .range = r};
 	if (++kept->n_put < WINDOW)
@@ -61,5 +73,6 @@ void vs_kept_put(struct vs_kept *kept, struct vs_range *r)
 	kept->is_worth_it =
 		kept->n_found * 100 >=
 		WINDOW * (kept->is_worth_it ? MANY_FOUND : FEW_FOUND);
+	kept->n_skipped = kept->is_worth_it ? 0 : SKIPPED;
 	kept->n_put = kept->n_found = 0;
 }

@@ -6,15 +6,17 @@
  * other addresses of its chunks with theirs, and to cut all that again, is half
  * of what a large allocation costs (HACKING.md). But what is kept packs worse,
  * and more is moved: so they are few, unless many of the requests of late found
- * theirs. What is kept is in use as far as heap, views and chunks are
- * concerned, like what is on a shelf (pool/shelf): it goes home before its
- * heap, or the pool, does without it (pool/range).
+ * theirs, and none most of the time where hardly any did. What is kept is in
+ * use as far as heap, views and chunks are concerned, like what is on a shelf
+ * (pool/shelf): it goes home before its heap, or the pool, does without it
+ * (pool/range).
  *
  * Part of struct vs_pool and guarded by its lock. No driver call is made here.
  */
 #ifndef VS_POOL_KEPT_H
 #define VS_POOL_KEPT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "pool/heap.h"
@@ -30,9 +32,14 @@ struct vs_kept {
 		struct vs_range *range;
 	} slot[VS_KEPT_MOST];
 	unsigned n;
+	uint64_t bytes;
 	unsigned n_put, n_found; /* of the last few: is it worth it? */
+	unsigned n_skipped;	 /* were not kept since, as it was not */
 	bool is_worth_it;
 };
+
+/* Whether what was just freed is to be kept; each is asked for once. */
+bool vs_kept_wants(struct vs_kept *kept);
 
 /* Takes the oldest off, if one has to go before another comes; or NULL. */
 struct vs_range *vs_kept_surplus(struct vs_kept *kept);

@@ -27,10 +27,12 @@
 #define FITS_TRIED 32
 /*
  * Least ticks between two looks for a program that works; and while its later
- * work can be made to wait, so that no memory waits for a look (HACKING.md).
+ * work is made to wait, so that no memory waits for a look (HACKING.md).
  */
 #define CALM_PACE ((uint64_t)500000)
 #define ORDER_PACE ((uint64_t)4000000)
+/* Tries in a row to order, in vain, after which it is not counted upon. */
+#define VAIN_ORDERS 8
 /* Without context events, and the knob: freed and not yet waited for. */
 #define UNSEEN_LEAST ((uint64_t)16 << 20)
 /* Memory is scarce: so much is held, or the driver had no more, ns ago. */
@@ -282,6 +284,11 @@ static uint64_t pace(struct vs_pool *pool)
 	return pool->turnover.is_fast ? 2 * ticks : ticks;
 }
 
+bool vs_mark_spares_looks(const struct vs_pool *pool)
+{
+	return pool->orders_left > 0 && vs_fence_may_order(&pool->fence);
+}
+
 /*
  * To a program that works, whose own work empties the caches in between, a look
  * that finds a marker complete costs 2.5 us (H100, train_resnet). But where
@@ -295,7 +302,7 @@ static inline bool is_look_due(struct vs_pool *pool, uint64_t now)
 
 	if (since < VS_PACE_LEAST || since < pace(pool))
 		return false;
-	calm = vs_fence_may_order(&pool->fence) ? ORDER_PACE : CALM_PACE;
+	calm = vs_mark_spares_looks(pool) ? ORDER_PACE : CALM_PACE;
 	return since >= calm || pool->turnover.is_fast ||
 	       vs_mark_is_scarce(pool);
 }
@@ -314,10 +321,20 @@ static void mark_if_due(struct vs_pool *pool, uint64_t now)
 /* Memory packs better where more of it may be had. */
 static __attribute__((noinline)) void order_much(struct vs_pool *pool)
 {
-	if (vs_fence_may_order(&pool->fence) &&
-	    pool->pending_bytes > pool->need / QUANTA &&
-	    !vs_fence_is_done(&pool->fence, newest_tag(pool)))
-		vs_fence_order(&pool->fence);
+	struct vs_fence *f = &pool->fence;
+
+	if (!vs_fence_may_order(f) ||
+	    pool->pending_bytes <= pool->need / QUANTA ||
+	    vs_fence_is_done(f, newest_tag(pool)))
+		return;
+	if (vs_fence_order(f))
+		pool->orders_left = VAIN_ORDERS;
+	else if (pool->orders_left > 0 &&
+		 atomic_load_explicit(&f->covered, memory_order_relaxed) >
+			 atomic_load_explicit(&f->done, memory_order_relaxed))
+		/* there is a marker, but none to order by (Note [One stream])
+		 */
+		pool->orders_left--;
 }
 
 void vs_mark_at_alloc(struct vs_pool *pool)

@@ -58,6 +58,12 @@ bool vs_mark_may_bring(struct vs_pool *pool, uint64_t span);
 bool vs_mark_is_scarce(const struct vs_pool *pool);
 
 /*
+ * What is pending is handed out by order, and waits neither for the host nor
+ * for a look at the markers: it may be, and could be of late. Lock.
+ */
+bool vs_mark_spares_looks(const struct vs_pool *pool);
+
+/*
  * So many bytes were freed (are pending or dead) that no marker covers. Records
  * one if that is too much; see the note above.
  */

@@ -146,6 +146,8 @@ static inline void put_aside(struct vs_pool *pool, struct vs_range *r)
 	/* that of the free may die before it is handed out */
 	vs_range_set_ctx(r, NULL);
 	r->state = VS_RANGE_SHELVED;
+	/* none of a later epoch touches it, whatever is handed out meanwhile */
+	r->tag = atomic_load_explicit(&pool->fence.done, memory_order_relaxed);
 	pool->shelved_bytes += r->span;
 }
 
@@ -238,9 +240,12 @@ static bool keep(struct vs_pool *pool)
 	bool is_any = false;
 	struct vs_range *r, *old;
 
+	/* it churned, until now */
+	if (__builtin_expect(pool->shelved_bytes > pool->kept.bytes, 0))
+		is_any = clear_shelves(pool);
 	while ((r = next_done(pool))) {
 		is_any = true;
-		if (was_slab(pool, r)) {
+		if (was_slab(pool, r) || !vs_kept_wants(&pool->kept)) {
 			go_home(pool, r);
 			continue;
 		}
@@ -294,7 +299,7 @@ static inline bool bring_in(struct vs_pool *pool)
 	if (pool->turnover.is_fast)
 		return vs_turnover_is_roomy(pool) ? shelve(pool)
 						  : vs_range_harvest(pool);
-	return vs_fence_may_order(&pool->fence) && !vs_mark_is_scarce(pool)
+	return vs_mark_spares_looks(pool) && !vs_mark_is_scarce(pool)
 		       ? keep(pool)
 		       : vs_range_harvest(pool);
 }

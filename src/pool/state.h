@@ -87,6 +87,7 @@ struct vs_pool {
 	/* ticks; see Note [Before work] in pool/mark.h; any thread */
 	_Atomic uint64_t rations_used;
 	uint64_t marked;      /* last, without need; ticks */
+	int orders_left;      /* tries to order that may yet be in vain */
 	uint64_t bare_bytes;  /* freed, small objects too, since... */
 	uint64_t bare_tag;    /* ... a marker last covered this tag */
 	uint64_t now;	      /* clock, ns, as of the last tick */

@@ -122,7 +122,8 @@ void vs_views_use(struct vs_pool *pool, CUdeviceptr base, uint64_t span)
 	}
 }
 
-void vs_views_unuse(struct vs_pool *pool, CUdeviceptr base, uint64_t span)
+void vs_views_unuse(struct vs_pool *pool, CUdeviceptr base, uint64_t span,
+		    uint64_t tag)
 {
 	CUdeviceptr p = base;
 
@@ -132,9 +133,9 @@ void vs_views_unuse(struct vs_pool *pool, CUdeviceptr base, uint64_t span)
 
 		v->used -= n;
 		v->touched = ++pool->chunks.touches;
-		v->idle_tag = atomic_load_explicit(&pool->fence.done,
-						   memory_order_relaxed);
-		vs_chunk_unuse(pool, v->chunk, n);
+		if (v->idle_tag < tag)
+			v->idle_tag = tag;
+		vs_chunk_unuse(pool, v->chunk, n, tag);
 		if (v->chunk->n_on > 1)
 			unshade(pool, v, p - v->at);
 		p += n;

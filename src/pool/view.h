@@ -63,9 +63,13 @@ bool vs_views_break(const struct vs_pool *pool, CUdeviceptr base,
 /* Structs that vs_views_use takes from the stock for these bytes at most. */
 unsigned vs_views_cuts(const struct vs_pool *pool, CUdeviceptr base,
 		       uint64_t span);
-/* A range, no longer idle, is in use; it is about to be idle again. */
+/*
+ * A range, no longer idle, is in use; it is about to be idle again, and the
+ * work of epoch `tag` may still touch it.
+ */
 void vs_views_use(struct vs_pool *pool, CUdeviceptr base, uint64_t span);
-void vs_views_unuse(struct vs_pool *pool, CUdeviceptr base, uint64_t span);
+void vs_views_unuse(struct vs_pool *pool, CUdeviceptr base, uint64_t span,
+		    uint64_t tag);
 
 /* The view was mapped at v->at, inside a busy range. It is off. */
 void vs_view_mapped(struct vs_pool *pool, struct vs_view *v);
