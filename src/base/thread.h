@@ -41,19 +41,25 @@ static inline void vs_relax_cpu(void)
 #define VS_THREAD_NOWHERE UINTPTR_MAX
 
 struct vs_thread {
-	struct vs_thread *next; /* all ever made; constant once published */
-	/* calls of each intercepted function; owner writes, anyone reads */
-	_Atomic uint64_t calls[VS_API_COUNT];
+	/* one cache line that every hit touches */
 	void *cache; /* pool/tcache owns it */
 	/* what vs_ctx_of() of pool/ctx answered last, and when */
 	void *ctx_handle, *ctx;
 	uint64_t ctx_turn;
 	uintptr_t
 		worked_in; /* base/stream owns it: a stream's key, or NOWHERE */
-	unsigned char depth; /* > 0: in the pool, vs_thread_go_within */
 	_Atomic int
 		in_use; /* the living thread that owns it, by tid; 0: none */
+	unsigned char depth; /* > 0: in the pool, vs_thread_go_within */
+	/*
+	 * Calls of each intercepted function, those of the first two rows of
+	 * api.def in that line; owner writes, anyone reads.
+	 */
+	_Atomic uint64_t calls[VS_API_COUNT];
+	struct vs_thread *next; /* all ever made; constant once published */
 };
+
+_Static_assert(offsetof(struct vs_thread, calls[2]) <= 64, "see above");
 
 extern __thread struct vs_thread *vs_thread_current
 	__attribute__((tls_model("initial-exec")));

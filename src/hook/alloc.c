@@ -7,6 +7,7 @@
 
 #include <limits.h>
 
+#include "base/hot.h"
 #include "driver/vmm.h"
 #include "hook/capture.h"
 #include "hook/hook.h"
@@ -20,11 +21,9 @@
  * An allocation or a free has more to do: nothing was served before, or they
  * are traced, or a strict capture is open.
  */
-static _Atomic bool is_watched = true;
-
 static bool is_plain(void)
 {
-	return !atomic_load_explicit(&is_watched, memory_order_relaxed);
+	return !atomic_load_explicit(&vs_hot.is_watched, memory_order_relaxed);
 }
 
 static CUresult alloc_shut(CUdeviceptr *out, size_t size)
@@ -119,14 +118,14 @@ static void trace_alloc(CUdeviceptr p)
 
 void vs_alloc_watch(void)
 {
-	atomic_store(&is_watched, true);
+	atomic_store(&vs_hot.is_watched, true);
 }
 
 static void unwatch(void)
 {
 	if (vs_trace_is_on || vs_capture_strict() > 0)
 		return;
-	atomic_store(&is_watched, false);
+	atomic_store(&vs_hot.is_watched, false);
 	if (vs_capture_strict() > 0) /* it has just begun */
 		vs_alloc_watch();
 }

@@ -19,7 +19,6 @@
 
 enum { NOT_YET, OPEN, CLOSED };
 
-_Atomic bool vs_gate_flag;
 static _Atomic int state;
 static _Atomic bool is_initialized;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -29,18 +28,18 @@ void vs_gate_open(void)
 	int not_yet = NOT_YET;
 
 	if (atomic_compare_exchange_strong(&state, &not_yet, OPEN))
-		atomic_store_explicit(&vs_gate_flag, true,
+		atomic_store_explicit(&vs_hot.is_open, true,
 				      memory_order_release);
 	/* a close in between must have the last word */
 	if (atomic_load(&state) == CLOSED)
-		atomic_store(&vs_gate_flag, false);
+		atomic_store(&vs_hot.is_open, false);
 }
 
 void vs_gate_close(const char *why)
 {
 	if (atomic_exchange(&state, CLOSED) == CLOSED)
 		return;
-	atomic_store(&vs_gate_flag, false);
+	atomic_store(&vs_hot.is_open, false);
 	vs_info("out of the way: %s", why);
 }
 

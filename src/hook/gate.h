@@ -10,12 +10,12 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
-extern _Atomic bool vs_gate_flag;
+#include "base/hot.h"
 
 /* True implies that vs_real is ready. Acquire. */
 static inline bool vs_gate_is_open(void)
 {
-	return atomic_load_explicit(&vs_gate_flag, memory_order_acquire);
+	return atomic_load_explicit(&vs_hot.is_open, memory_order_acquire);
 }
 
 /*

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/hot.h"
 #include "base/knob.h"
 #include "base/log.h"
 #include "base/meta.h"
@@ -27,9 +28,11 @@
 /* The part of a device that one chunk may be, by knob CHUNK_SIZE. */
 #define CHUNK_SHARE 8
 
-/* The pools, in the order of their making: n grows, entries are constant. */
-static struct vs_pool *pools[VS_MAX_DEVICES];
-static _Atomic int n_pools;
+/*
+ * The pools (base/hot) are in the order of their making: their number grows,
+ * entries are constant.
+ */
+_Static_assert(VS_MOST_POOLS == VS_MAX_DEVICES, "a pool each");
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 static bool is_refused[VS_MAX_DEVICES]; /* no VMM there; making */
 /* Devices that reach the memory of each device; making, read anywhere. */
@@ -135,32 +138,33 @@ CUresult vs_pool_free(CUdeviceptr p)
 /* Hot: before each launch, copy and set. */
 void vs_pool_before_work(void)
 {
-	int n = atomic_load_explicit(&n_pools, memory_order_acquire);
+	int n = atomic_load_explicit(&vs_hot.n_pools, memory_order_acquire);
 
 	for (int i = 0; i < n; i++) {
-		if (__builtin_expect(vs_fence_is_bare(&pools[i]->fence), 0))
-			vs_mark_before_work(pools[i]);
+		if (__builtin_expect(vs_fence_is_bare(&vs_hot.pools[i]->fence),
+				     0))
+			vs_mark_before_work(vs_hot.pools[i]);
 	}
 }
 
 struct vs_pool *vs_pool_at(CUdeviceptr p)
 {
-	int n = atomic_load_explicit(&n_pools, memory_order_acquire);
+	int n = atomic_load_explicit(&vs_hot.n_pools, memory_order_acquire);
 
 	for (int i = 0; i < n; i++) {
-		if (p >= pools[i]->base && p < pools[i]->end)
-			return pools[i];
+		if (p >= vs_hot.pools[i]->base && p < vs_hot.pools[i]->end)
+			return vs_hot.pools[i];
 	}
 	return NULL;
 }
 
 struct vs_pool *vs_pool_of(CUdevice device)
 {
-	int n = atomic_load_explicit(&n_pools, memory_order_acquire);
+	int n = atomic_load_explicit(&vs_hot.n_pools, memory_order_acquire);
 
 	for (int i = 0; i < n; i++) {
-		if (pools[i]->dev.device == device)
-			return pools[i];
+		if (vs_hot.pools[i]->dev.device == device)
+			return vs_hot.pools[i];
 	}
 	return NULL;
 }
@@ -218,7 +222,7 @@ static struct vs_pool *without(struct vs_pool *pool, CUdevice device,
 static struct vs_pool *make_pool(CUdevice device)
 {
 	struct vs_pool *pool = vs_meta_alloc(sizeof(*pool));
-	int n = atomic_load(&n_pools);
+	int n = atomic_load(&vs_hot.n_pools);
 
 	if (!pool)
 		return without(pool, device, "no host memory");
@@ -250,8 +254,8 @@ static struct vs_pool *make_pool(CUdevice device)
 		return without(pool, device, "no host memory");
 	}
 	vs_thread_on_exit = vs_tcache_exit;
-	pools[n] = pool;
-	atomic_store_explicit(&n_pools, n + 1, memory_order_release);
+	vs_hot.pools[n] = pool;
+	atomic_store_explicit(&vs_hot.n_pools, n + 1, memory_order_release);
 	vs_debug("pool for device %d: arena of %zu GiB%s", device,
 		 (size_t)((pool->end - pool->base) >> 30),
 		 pool->fence.may_order ? ", reuse by stream" : "");
@@ -555,24 +559,24 @@ uint64_t vs_pool_peers(CUdevice device)
 
 int vs_pool_count(void)
 {
-	return atomic_load_explicit(&n_pools, memory_order_acquire);
+	return atomic_load_explicit(&vs_hot.n_pools, memory_order_acquire);
 }
 
 struct vs_pool *vs_pool_by_index(int i)
 {
-	return i < vs_pool_count() ? pools[i] : NULL;
+	return i < vs_pool_count() ? vs_hot.pools[i] : NULL;
 }
 
 const struct vs_stats *vs_pool_stats(int i, CUdevice *device_out)
 {
-	*device_out = pools[i]->dev.device;
-	return &pools[i]->stats;
+	*device_out = vs_hot.pools[i]->dev.device;
+	return &vs_hot.pools[i]->stats;
 }
 
 void vs_pool_forked(void)
 {
 	pthread_mutex_init(&making, NULL);
-	atomic_store(&n_pools, 0);
+	atomic_store(&vs_hot.n_pools, 0);
 	memset(is_refused, 0, sizeof(is_refused));
 	vs_ctx_forked();
 	vs_capture_forked();

@@ -30,8 +30,6 @@
 /* Bits of `requests`: why its bell (base/board) was rung by this process. */
 enum { TRIM = 1, WAKE = 2, STOP = 4 };
 
-_Atomic bool vs_service_is_dozing;
-
 enum life { NOT_STARTED, RUNNING, FAILED };
 
 static _Atomic uint32_t requests;
@@ -130,7 +128,7 @@ static bool serve(uint32_t request)
 /*
  * How long to sleep after a round. When the pools did not change for longer
  * than DECAY_MS there is nothing left to decay, and the thread sleeps until it
- * is woken. It first dozes for one period more: vs_service_is_dozing is long
+ * is woken. It first dozes for one period more: vs_hot.is_dozing is long
  * seen by every thread then, and what they did before they saw it is seen here.
  * That keeps vs_service_wake to one plain load.
  */
@@ -143,13 +141,13 @@ static uint64_t sleep_ms(uint64_t *quiet_ms)
 	if (now != last || is_waiting()) {
 		last = now;
 		*quiet_ms = 0;
-		atomic_store(&vs_service_is_dozing, false);
+		atomic_store(&vs_hot.is_dozing, false);
 		return period;
 	}
 	*quiet_ms += period;
 	if (vs_trace_is_on || *quiet_ms < vs_knobs.decay_ms + 2 * period)
 		return period;
-	if (!atomic_exchange(&vs_service_is_dozing, true))
+	if (!atomic_exchange(&vs_hot.is_dozing, true))
 		return period;
 	return 0;
 }
@@ -225,7 +223,7 @@ void vs_service_post_trim(void)
 	case FAILED:
 		/* the next vs_service_wake does it */
 		atomic_fetch_or(&requests, TRIM);
-		atomic_store(&vs_service_is_dozing, true);
+		atomic_store(&vs_hot.is_dozing, true);
 		break;
 	default:
 		break;
@@ -240,7 +238,7 @@ void vs_service_wake_up(void)
 	/* a callback of the driver's may be under locks of the pool */
 	if (!is_running && !vs_thread_go_within(t))
 		return;
-	if (atomic_exchange(&vs_service_is_dozing, false)) {
+	if (atomic_exchange(&vs_hot.is_dozing, false)) {
 		if (is_running)
 			post(WAKE);
 		else if (atomic_exchange(&requests, 0) & TRIM)
@@ -256,6 +254,6 @@ void vs_service_forked(void)
 	atomic_store(&life, NOT_STARTED);
 	atomic_store(&requests, 0);
 	vs_board_forked();
-	atomic_store(&vs_service_is_dozing, false);
+	atomic_store(&vs_hot.is_dozing, false);
 	atomic_store(&is_busy, false);
 }

@@ -13,6 +13,8 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 
+#include "base/hot.h"
+
 /*
  * When a context is born (at the first allocation that the pool served, if that
  * was not seen); further calls do nothing.
@@ -20,8 +22,6 @@
 void vs_service_start(void);
 /* Asks for a trim of every pool. Async-signal-safe; starts nothing. */
 void vs_service_post_trim(void);
-/* The thread sleeps without a timer, or is about to. */
-extern _Atomic bool vs_service_is_dozing;
 /*
  * Where the thread could not be started, a posted trim runs here, unless the
  * caller is within the pool (base/thread).
@@ -35,7 +35,8 @@ void vs_service_wake_up(void) __attribute__((cold));
  */
 static inline void vs_service_wake(void)
 {
-	if (__builtin_expect(atomic_load_explicit(&vs_service_is_dozing,
+	/* it sleeps without a timer, or is about to */
+	if (__builtin_expect(atomic_load_explicit(&vs_hot.is_dozing,
 						  memory_order_relaxed),
 			     0))
 		vs_service_wake_up();

@@ -531,9 +531,9 @@ static void be_asked(void *unused)
 	CHECK(ask_as_another(fake_id + 1) == 4242);
 	CHECK(ask_as_another(fake_id + 2) == 0);
 	/* also while it sleeps without a timer */
-	for (int i = 0; i < 500 && !vs_service_is_dozing; i++)
+	for (int i = 0; i < 500 && !vs_hot.is_dozing; i++)
 		sleep_ms(10);
-	CHECK(vs_service_is_dozing);
+	CHECK(vs_hot.is_dozing);
 	sleep_ms(300);
 	CHECK(ask_as_another(fake_id) == 4242);
 }
