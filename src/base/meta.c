@@ -2,6 +2,7 @@
 #include "base/meta.h"
 
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,6 +20,7 @@ struct free_item {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct free_item *lists[N_SHIFTS]; /* lock */
 static char *step, *step_end;		  /* lock; the step being cut */
+static char *next_step;			  /* lock; taken ahead, or NULL */
 
 static unsigned shift_of(size_t size)
 {
@@ -57,14 +59,14 @@ void *vs_meta_table(size_t size)
 	return p ? unlock(p, size) : NULL;
 }
 
-/* Note [Huge pages] */
+/* Note [Huge pages]; where there is not that much room, any pages. */
 static char *fresh_step(void)
 {
 	char *p = reserve((size_t)2 * STEP);
 	size_t head = p ? -(uintptr_t)p % STEP : 0;
 
 	if (!p)
-		return NULL;
+		return vs_meta_table(STEP);
 	if (head > 0)
 		munmap(p, head);
 	munmap(p + head + STEP, STEP - head);
@@ -85,9 +87,10 @@ static void *cut(unsigned shift)
 	if (size >= STEP)
 		return vs_meta_table(size);
 	if ((size_t)(step_end - step) < size) {
-		p = fresh_step();
+		p = next_step ? next_step : fresh_step();
 		if (!p)
 			return NULL;
+		next_step = NULL;
 		step = p;
 		step_end = p + STEP;
 	}
@@ -132,6 +135,23 @@ void vs_meta_free(void *p, size_t size)
 	pthread_mutex_lock(&lock);
 	item->next = lists[shift - SMALLEST_SHIFT];
 	lists[shift - SMALLEST_SHIFT] = item;
+	pthread_mutex_unlock(&lock);
+}
+
+void vs_meta_prepare(void)
+{
+	bool is_due;
+	char *p;
+
+	pthread_mutex_lock(&lock);
+	is_due = step && !next_step && step_end - step < STEP / 4;
+	pthread_mutex_unlock(&lock);
+	p = is_due ? fresh_step() : NULL;
+	if (!p)
+		return;
+	*(volatile char *)p = 0; /* the page comes now */
+	pthread_mutex_lock(&lock);
+	next_step = p;
 	pthread_mutex_unlock(&lock);
 }
 

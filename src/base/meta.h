@@ -32,6 +32,12 @@ void vs_meta_free(void *p, size_t size);
  */
 void *vs_meta_table(size_t size);
 
+/*
+ * Takes the next step ahead, if the last one is nearly used up: the system may
+ * take milliseconds to find a huge page. By one thread, which holds no lock.
+ */
+void vs_meta_prepare(void);
+
 /* In a forked child: the lock may have been held by a thread that is gone. */
 void vs_meta_forked(void);
 

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/knob.h"
 #include "base/log.h"
+#include "base/meta.h"
 #include "base/stat.h"
 #include "base/thread.h"
 #include "driver/loader.h"
@@ -119,6 +120,7 @@ static bool serve(uint32_t request)
 			vs_pool_trim();
 		is_asked = answer();
 		vs_pool_tick();
+		vs_meta_prepare();
 		vs_trace_flush();
 	}
 	atomic_store(&is_busy, false);

@@ -11,9 +11,20 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#include "child.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define IS_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define IS_SANITIZED 1
+#endif
+#endif
 
 #define MiB ((size_t)1 << 20)
 #define HUGE_PAGE (2 * MiB)
@@ -93,12 +104,111 @@ static void test_a_step_is_whole(void **state)
 	assert_int_equal(q[0] | q[MiB - 1], 0);
 }
 
+#ifndef IS_SANITIZED
+/* No more than so many bytes of address space from now on. */
+static void leave_room(size_t bytes)
+{
+	FILE *statm = fopen("/proc/self/statm", "re");
+	struct rlimit limit;
+	unsigned long pages;
+
+	CHECK(statm && fscanf(statm, "%lu", &pages) == 1);
+	fclose(statm);
+	limit.rlim_cur = pages * (size_t)sysconf(_SC_PAGESIZE) + bytes;
+	limit.rlim_max = RLIM_INFINITY;
+	CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+}
+
+/* The last step, so that the next piece begins another. */
+static void use_up(void)
+{
+	char *p;
+
+	do {
+		p = vs_meta_alloc(MiB);
+		CHECK(p);
+	} while ((uintptr_t)p % HUGE_PAGE != MiB);
+}
+
+static void take_without_room(void *is_prepared)
+{
+	use_up();
+	if (*(bool *)is_prepared)
+		vs_meta_prepare();
+	leave_room(0);
+	CHECK((vs_meta_alloc(MiB) != NULL) == *(bool *)is_prepared);
+}
+
+static void test_the_next_step_is_taken_ahead(void **state)
+{
+	static struct child c;
+	bool is_prepared = true;
+
+	(void)state;
+	child_run(&c, NULL, take_without_room, &is_prepared);
+	assert_string_equal(c.err, "");
+	assert_int_equal(c.exit_code, 0);
+	is_prepared = false;
+	child_run(&c, NULL, take_without_room, &is_prepared);
+	assert_string_equal(c.err, "");
+	assert_int_equal(c.exit_code, 0);
+}
+
+/* Not where there is much left: who has few structures needs no more. */
+static void prepare_early(void *unused)
+{
+	char *p;
+
+	(void)unused;
+	use_up();
+	CHECK(vs_meta_alloc(64));
+	vs_meta_prepare();
+	leave_room(0);
+	CHECK((p = vs_meta_alloc(MiB)) && !vs_meta_alloc(MiB));
+}
+
+static void test_but_not_early(void **state)
+{
+	static struct child c;
+
+	(void)state;
+	child_run(&c, NULL, prepare_early, NULL);
+	assert_string_equal(c.err, "");
+	assert_int_equal(c.exit_code, 0);
+}
+
+/* To align one takes twice the room, which may not be there. */
+static void take_with_little_room(void *unused)
+{
+	(void)unused;
+	use_up();
+	leave_room(5 * MiB / 2);
+	CHECK(vs_meta_alloc(MiB) && vs_meta_alloc(MiB));
+	CHECK(!vs_meta_alloc(MiB));
+}
+
+static void test_a_step_needs_no_more_than_its_size(void **state)
+{
+	static struct child c;
+
+	(void)state;
+	child_run(&c, NULL, take_with_little_room, NULL);
+	assert_string_equal(c.err, "");
+	assert_int_equal(c.exit_code, 0);
+}
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_structures_lie_on_huge_pages),
 		cmocka_unit_test(test_tables_do_not),
 		cmocka_unit_test(test_a_step_is_whole),
+#ifndef IS_SANITIZED
+		cmocka_unit_test(test_the_next_step_is_taken_ahead),
+		cmocka_unit_test(test_but_not_early),
+		cmocka_unit_test(test_a_step_needs_no_more_than_its_size),
+#endif
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
