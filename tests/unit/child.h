@@ -13,6 +13,15 @@
 
 #define CHILD_SILENT_MS 120000
 
+/* Defined where a sanitizer takes address space, signals or malloc itself. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define IS_SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define IS_SANITIZED 1
+#endif
+#endif
+
 struct child {
 	char err[256 * 1024]; /* its stderr, ended by NUL */
 	size_t len;

@@ -29,14 +29,6 @@
 
 static struct child c;
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define IS_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define IS_SANITIZED 1
-#endif
-#endif
-
 #ifndef IS_SANITIZED
 /*
  * A malloc whose lock is held while a signal arrives, as it would be when the
