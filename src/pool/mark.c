@@ -65,13 +65,20 @@ static bool takes_ration(struct vs_pool *pool)
  * complete too late. The driver's cuMemFree would have waited before it. Any
  * thread.
  */
-bool vs_mark_is_scarce(const struct vs_pool *pool)
+bool vs_mark_is_scarce(struct vs_pool *pool)
 {
 	uint64_t refused = atomic_load(&pool->refused);
 
-	return vs_stat_get(&pool->stats, reserved) >
-		       vs_pool_most(pool) / 8 * FULL_EIGHTHS ||
-	       (refused > 0 && vs_vmm_clock() < refused + REFUSED_LASTS);
+	if (vs_stat_get(&pool->stats, reserved) >
+	    vs_pool_most(pool) / 8 * FULL_EIGHTHS)
+		return true;
+	if (__builtin_expect(refused == 0, 1))
+		return false;
+	if (vs_vmm_clock() < refused + REFUSED_LASTS)
+		return true;
+	/* or the clock would be read for ever */
+	atomic_compare_exchange_strong(&pool->refused, &refused, 0);
+	return false;
 }
 
 void vs_mark_bare(struct vs_pool *pool)
@@ -87,7 +94,7 @@ void vs_mark_bare(struct vs_pool *pool)
 }
 
 /* In policy ordered one that comes late has all streams wait for work. */
-static bool is_rationed(const struct vs_pool *pool)
+static bool is_rationed(struct vs_pool *pool)
 {
 	return !pool->fence.is_ordered &&
 	       !atomic_load_explicit(&pool->is_much_bare,

@@ -55,7 +55,7 @@ bool vs_mark_may_bring(struct vs_pool *pool, uint64_t span);
  * Memory is scarce: most of the device's is held, or the driver had no more a
  * short while ago. Any thread.
  */
-bool vs_mark_is_scarce(const struct vs_pool *pool);
+bool vs_mark_is_scarce(struct vs_pool *pool);
 
 /*
  * What is pending is handed out by order, and waits neither for the host nor

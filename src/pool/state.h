@@ -96,7 +96,8 @@ struct vs_pool {
 	struct vs_late late;
 	_Atomic uint64_t last_ask;    /* of others; clock, ns; pool/others */
 	_Atomic unsigned n_vain_asks; /* the last ones, in a row; the same */
-	_Atomic uint64_t refused; /* clock, ns; the driver had no more, last */
+	_Atomic uint64_t
+		refused; /* clock, ns; the driver had no more; 0: long ago */
 	/* what was freed outlived the device's last context, see pool/end */
 	_Atomic bool is_left;
 	/* threads that are out of memory, see Note [Hoards] in pool/ladder.c */

@@ -502,6 +502,26 @@ static void test_looks_are_apart(void **state)
 	assert_in_range(looks, 30, 45);
 }
 
+/* And then nobody reads the clock any more. */
+static void test_memory_is_scarce_for_a_minute(void **state)
+{
+	struct vs_pool *pool;
+
+	(void)state;
+	take(600 * MiB);
+	pool = vs_pool_of(0);
+	assert_false(vs_mark_is_scarce(pool));
+	assert_int_equal(vs_pool_alloc(600 * MiB, &(CUdeviceptr){0}),
+			 CUDA_ERROR_OUT_OF_MEMORY);
+	assert_true(vs_mark_is_scarce(pool));
+	fake.now += 59000 * MS;
+	assert_true(vs_mark_is_scarce(pool));
+	assert_int_not_equal(atomic_load(&pool->refused), 0);
+	fake.now += 2000 * MS;
+	assert_false(vs_mark_is_scarce(pool));
+	assert_int_equal(atomic_load(&pool->refused), 0);
+}
+
 static void test_no_wait_for_too_little(void **state)
 {
 	CUdeviceptr p, small = take(KiB);
@@ -573,6 +593,8 @@ int main(void)
 		cmocka_unit_test_setup(
 			test_what_another_thread_takes_is_made_good, fresh),
 		cmocka_unit_test_setup(test_looks_are_apart, fresh),
+		cmocka_unit_test_setup(test_memory_is_scarce_for_a_minute,
+				       fresh),
 		cmocka_unit_test_setup(test_no_wait_for_too_little, fresh),
 		cmocka_unit_test_setup(
 			test_no_wait_for_too_little_below_a_limit, fresh),
