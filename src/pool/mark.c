@@ -65,7 +65,7 @@ static bool takes_ration(struct vs_pool *pool)
  * complete too late. The driver's cuMemFree would have waited before it. Any
  * thread.
  */
-bool vs_mark_is_scarce(struct vs_pool *pool)
+static inline bool is_scarce(struct vs_pool *pool)
 {
 	uint64_t refused = atomic_load(&pool->refused);
 
@@ -79,6 +79,11 @@ bool vs_mark_is_scarce(struct vs_pool *pool)
 	/* or the clock would be read for ever */
 	atomic_compare_exchange_strong(&pool->refused, &refused, 0);
 	return false;
+}
+
+bool vs_mark_is_scarce(struct vs_pool *pool)
+{
+	return is_scarce(pool);
 }
 
 void vs_mark_bare(struct vs_pool *pool)
@@ -99,7 +104,7 @@ static bool is_rationed(struct vs_pool *pool)
 	return !pool->fence.is_ordered &&
 	       !atomic_load_explicit(&pool->is_much_bare,
 				     memory_order_relaxed) &&
-	       !vs_mark_is_scarce(pool);
+	       !is_scarce(pool);
 }
 
 void vs_mark_before_work(struct vs_pool *pool)
@@ -221,7 +226,7 @@ static inline bool freed(struct vs_pool *pool, uint64_t bytes)
 	pool->bare_tag = atomic_load_explicit(&f->epoch, memory_order_relaxed);
 	pool->bare_bytes += bytes;
 	if (pool->bare_bytes <= pool->dev.total / BARE_SHARE &&
-	    !vs_mark_is_scarce(pool))
+	    !is_scarce(pool))
 		return false;
 	if (!vs_fence_mark(f))
 		return false;
@@ -310,8 +315,7 @@ static inline bool is_look_due(struct vs_pool *pool, uint64_t now)
 	if (since < VS_PACE_LEAST || since < pace(pool))
 		return false;
 	calm = vs_mark_spares_looks(pool) ? ORDER_PACE : CALM_PACE;
-	return since >= calm || pool->turnover.is_fast ||
-	       vs_mark_is_scarce(pool);
+	return since >= calm || pool->turnover.is_fast || is_scarce(pool);
 }
 
 /* A program that is fast would have a marker for every free. */
@@ -369,7 +373,7 @@ static uint64_t most_bare(struct vs_pool *pool)
 		most = pool->need + VS_FLOOR;
 		return most < share ? most : share;
 	}
-	if (vs_mark_is_scarce(pool))
+	if (is_scarce(pool))
 		return 0;
 	most = much_pending(pool);
 	return most > UNSEEN_LEAST || pool->pending_limit ? most : UNSEEN_LEAST;

@@ -299,7 +299,9 @@ static inline bool bring_in(struct vs_pool *pool)
 	if (pool->turnover.is_fast)
 		return vs_turnover_is_roomy(pool) ? shelve(pool)
 						  : vs_range_harvest(pool);
-	return vs_mark_spares_looks(pool) && !vs_mark_is_scarce(pool)
+	/* the count first: most have none, and are spared the calls */
+	return pool->orders_left > 0 && vs_mark_spares_looks(pool) &&
+			       !vs_mark_is_scarce(pool)
 		       ? keep(pool)
 		       : vs_range_harvest(pool);
 }
@@ -328,7 +330,7 @@ static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 {
 	struct vs_range *r;
 
-	if (kind != VS_HEAP_SLABS) {
+	if (pool->kept.n > 0 && kind != VS_HEAP_SLABS) {
 		r = vs_kept_take(&pool->kept, span);
 		if (r)
 			return fetch(pool, r);
