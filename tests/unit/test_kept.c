@@ -4,12 +4,16 @@
  * (pool/kept), on the counting driver: handed out as it was, few of it unless
  * that pays, and never missed by whoever needs the memory.
  */
+#include <stdlib.h>
+#include <time.h>
+
 #include "heap_check.h"
 #include "pool/mark.h"
 #include "pool/range.h"
 #include "stream_test.h"
 
 static struct vs_pool *pool;
+static uint64_t seed;
 
 static int begin(void **state)
 {
@@ -295,8 +299,81 @@ static void test_not_with_policy_complete(void **state)
 	assert_int_equal(kept_bytes(), 0);
 }
 
-int main(void)
+/* One step of a program that does as chance has it. */
+static void step_of_chance(uint64_t *random, CUdeviceptr *block)
 {
+	static const size_t mib[] = {2, 3, 5, 9, 16, 17, 33, 64, 100};
+
+	if (*block) {
+		give(*block);
+		*block = 0;
+	} else {
+		/* often of the same sizes, now and then of another */
+		*block = take(mib[next_random(random) % 9] * MiB +
+			      (next_random(random) % 4 == 0) *
+				      (next_random(random) % 64) * 64 * KiB);
+	}
+	if (next_random(random) % 2)
+		work_in(ONE);
+	fake.now += next_random(random) % (MS / 4);
+	switch (next_random(random) % 200) {
+	case 0:
+		vs_pool_tick();
+		break;
+	case 1:
+		vs_pool_trim();
+		break;
+	case 2:
+		fake.lag_ns = next_random(random) % (20 * MS);
+		break;
+	case 3:
+		pool->turnover.is_fast = next_random(random) % 2;
+		break;
+	case 4:
+		vs_range_unshelve(pool);
+		break;
+	}
+}
+
+/* All that the pool knows of its memory agrees, whatever comes. */
+static void test_by_chance(void **state)
+{
+	enum { BLOCKS = 40, STEPS = 20000 };
+	uint64_t random = seed;
+	CUdeviceptr p[BLOCKS] = {0};
+	unsigned n_kept = 0;
+
+	(void)state;
+	print_message("seed %llu\n", (unsigned long long)seed);
+	for (int i = 0; i < STEPS; i++) {
+		/* the last part is a program of several streams */
+		if (i == STEPS / 4 * 3)
+			vs_stream_give_up();
+		step_of_chance(&random, &p[next_random(&random) % BLOCKS]);
+		n_kept += pool->kept.n > 0;
+		if (i % 16 == 0)
+			heap_check(pool);
+	}
+	assert_true(n_kept > STEPS / 100);
+	for (int i = 0; i < BLOCKS; i++) {
+		if (p[i])
+			give(p[i]);
+	}
+	fake.now += 5000 * MS;
+	vs_pool_tick();
+	vs_pool_trim();
+	heap_check(pool);
+	assert_int_equal(kept_bytes(), 0);
+	assert_int_equal(pool->kept.bytes, 0);
+}
+
+/* [SEED] */
+int main(int argc, char **argv)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	seed = argc > 1 ? strtoull(argv[1], NULL, 10) : (uint64_t)now.tv_nsec;
 #define T(name) cmocka_unit_test_setup(test_##name, begin)
 	const struct CMUnitTest tests[] = {
 		T(the_very_size_comes_back),
@@ -311,6 +388,7 @@ int main(void)
 		T(not_where_nothing_can_be_ordered),
 		T(not_where_memory_is_scarce),
 		T(not_with_policy_complete),
+		T(by_chance),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
