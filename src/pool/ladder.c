@@ -101,7 +101,7 @@ static bool sweep_slabs(struct vs_pool *pool)
  * became idle.
  */
 static bool gather_small(struct vs_pool *pool, enum vs_heap_kind kind,
-			 bool *is_gathered_out)
+			 uint64_t began, bool *is_gathered_out)
 {
 	uint64_t slack, least, kept;
 
@@ -113,7 +113,7 @@ static bool gather_small(struct vs_pool *pool, enum vs_heap_kind kind,
 		return false;
 	kept = flush_caches(pool);
 	if (kind == VS_HEAP_SLABS)
-		vs_tcache_share(pool, kept);
+		vs_tcache_share(pool, kept, began);
 	*is_gathered_out = true;
 	return sweep_slabs(pool);
 }
@@ -239,7 +239,7 @@ static bool order_pending(struct vs_pool *pool, uint64_t until)
 static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 			    uint64_t span, struct vs_range **range_out)
 {
-	uint64_t until = vs_fence_tag(&pool->fence);
+	uint64_t until = vs_fence_tag(&pool->fence), began = vs_vmm_clock();
 	bool is_gathered = false;
 	CUresult r;
 
@@ -257,7 +257,8 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		pthread_mutex_unlock(&pool->lock);
 		if (may_wait && wait_for_pending(pool, span, until))
 			continue;
-		if (!is_gathered && gather_small(pool, kind, &is_gathered))
+		if (!is_gathered &&
+		    gather_small(pool, kind, began, &is_gathered))
 			continue;
 		grow_once(pool, kind, span, VS_GROW_MOVE, range_out, &r);
 		if (r != CUDA_ERROR_NOT_FOUND)

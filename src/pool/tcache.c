@@ -509,15 +509,18 @@ uint64_t vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx)
 	return bytes;
 }
 
-void vs_tcache_share(struct vs_pool *pool, uint64_t bytes)
+void vs_tcache_share(struct vs_pool *pool, uint64_t bytes, uint64_t began)
 {
 	struct vs_shares *shares = &pool->shares;
-	uint64_t now = vs_vmm_clock(), lasts = (bytes >> 20) * LASTS_PER_MIB;
+	uint64_t lasts = (bytes >> 20) * LASTS_PER_MIB, now;
 	unsigned halved;
 
 	pthread_mutex_lock(&pool->lock);
+	now = vs_vmm_clock();
 	halved = atomic_load(&shares->halved);
-	if (now < shares->emptied + lasts && halved < HALVED_MOST) {
+	/* threads that are short at once empty them one after another */
+	if (began >= shares->emptied && now < shares->emptied + lasts &&
+	    halved < HALVED_MOST) {
 		atomic_store(&shares->halved, halved + 1);
 		shares->changed = now;
 	}

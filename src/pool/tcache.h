@@ -115,10 +115,10 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
  */
 uint64_t vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx);
 /*
- * So many `bytes` left the caches for a slab; see Note [Shares]. Takes
- * pool.lock.
+ * So many `bytes` left the caches for a slab that a thread wanted since `began`
+ * (clock, ns); see Note [Shares]. Takes pool.lock.
  */
-void vs_tcache_share(struct vs_pool *pool, uint64_t bytes);
+void vs_tcache_share(struct vs_pool *pool, uint64_t bytes, uint64_t began);
 /*
  * A thread is out of memory: batches hold as little as they ever do, for some
  * time. Takes pool.lock.

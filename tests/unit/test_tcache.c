@@ -247,14 +247,14 @@ static void test_shares_while_slabs_are_wanted(void **state)
 	(void)state;
 	warm_up();
 	pool = vs_pool_of(0);
-	vs_tcache_share(pool, 0);
+	vs_tcache_share(pool, 0, fake.now);
 	for (int i = 0; i < 3; i++) {
 		fake.now += 4 * MS;
-		vs_tcache_share(pool, 64 * MiB);
+		vs_tcache_share(pool, 64 * MiB, fake.now);
 	}
 	assert_int_equal(atomic_load(&pool->shares.halved), 0);
 	for (int i = 0; i < 100; i++)
-		vs_tcache_share(pool, 64 * MiB);
+		vs_tcache_share(pool, 64 * MiB, fake.now);
 	vs_tcache_flush(pool, NULL);
 	vs_pool_tick();
 	assert_int_equal(atomic_load(&pool->shares.halved), 4);
@@ -265,10 +265,32 @@ static void test_shares_while_slabs_are_wanted(void **state)
 		fake.now += 500 * MS;
 		vs_pool_tick();
 		/* for a slab now and then */
-		vs_tcache_share(pool, 64 * MiB);
+		vs_tcache_share(pool, 64 * MiB, fake.now);
 	}
 	loop(1000, 0);
 	assert_in_range(loop(PAIRS, 0), 1, PAIRS / 55);
+}
+
+/* Each of them empties the caches, but they were full but once. */
+static void test_threads_that_are_short_at_once_count_once(void **state)
+{
+	struct vs_pool *pool;
+	uint64_t began;
+
+	(void)state;
+	warm_up();
+	pool = vs_pool_of(0);
+	began = fake.now;
+	fake.now += MS;
+	vs_tcache_share(pool, 64 * MiB, began);
+	for (int i = 0; i < 5; i++) {
+		fake.now += MS / 100;
+		vs_tcache_share(pool, 64 * MiB, began);
+	}
+	assert_int_equal(atomic_load(&pool->shares.halved), 0);
+	/* and then once more */
+	vs_tcache_share(pool, 64 * MiB, fake.now);
+	assert_int_equal(atomic_load(&pool->shares.halved), 1);
 }
 
 /* Not for slabs of which a part is live: smaller batches would not help. */
@@ -587,6 +609,8 @@ int main(void)
 		cmocka_unit_test_setup(test_what_loops_hold_is_enough, fresh),
 		cmocka_unit_test_setup(test_shares_while_slabs_are_wanted,
 				       fresh),
+		cmocka_unit_test_setup(
+			test_threads_that_are_short_at_once_count_once, fresh),
 		cmocka_unit_test_setup(test_no_shares_of_live_slabs, fresh),
 		cmocka_unit_test_setup(test_larger_batches_in_a_crowd, fresh),
 		cmocka_unit_test_setup(test_pauses_for_a_trim, fresh),
