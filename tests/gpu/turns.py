@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """turns.py PROGRAM ROUNDS STEPS, for `turns`: a program of tests/gpu/programs
-under the shim in which PyTorch's cache (expandable segments, which are no
-allocations of the shim's) and cudaMalloc take turns: in each round both do the
+under the shim in which PyTorch's cache (expandable segments, by the environment,
+which are no allocations of the shim's) and cudaMalloc take turns: in each round both do the
 same steps, in an order drawn by chance. Prints the logarithm of the ratio of
 their times for each round."""
 import ctypes
@@ -13,7 +13,6 @@ import sys
 import time
 import types
 
-os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
 program, rounds, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 sys.path.insert(0, os.path.dirname(os.path.abspath(program)))
 import common  # noqa: E402

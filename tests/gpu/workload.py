@@ -3,8 +3,10 @@
 which they run. A program prints a line `RESULT NAME [cpu_ms=C] steps_per_s=X
 peak_mib=Y sha=Z`."""
 import glob
+import math
 import os
 import re
+import statistics
 import sys
 
 import shim
@@ -55,11 +57,26 @@ def parse(run):
             "cpu": float(cpu[1]) if cpu else None, "run": run}
 
 
+def failure(run):
+    """What is to be said of a run that did not say what it should."""
+    tail = (run.out + run.err).strip().splitlines()[-8:]
+    return f"exit {run.status}: " + "\n  ".join(tail)
+
+
 def once(path, env, under):
     """What one run says; or None, and why."""
     run = shim.Run([sys.executable, path], env, under, timeout=500)
     result = parse(run)
-    if result:
-        return result, ""
-    tail = (run.out + run.err).strip().splitlines()[-8:]
-    return None, f"exit {run.status}: " + "\n  ".join(tail)
+    return (result, "") if result else (None, failure(run))
+
+
+def percent(logarithm):
+    """A ratio by its logarithm."""
+    return f"{100 * math.expm1(logarithm):+.1f} %"
+
+
+def mean(logarithms):
+    """Of ratios, with the standard error in brackets."""
+    n = len(logarithms)
+    error = statistics.stdev(logarithms) / math.sqrt(n) if n > 1 else math.inf
+    return f"{percent(statistics.mean(logarithms))} ({100 * error:.1f})"
