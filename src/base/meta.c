@@ -32,7 +32,8 @@ static unsigned shift_of(size_t size)
 }
 
 /*
- * After mlockall(MCL_FUTURE) all that can be touched is, when it is mapped, and
+ * What was reserved can be touched; NULL, and it is given back, if not. After
+ * mlockall(MCL_FUTURE) all that can be touched is, when it is mapped, and
  * tables are large and hardly used: so they can be only when not locked.
  */
 static void *unlock(void *p, size_t size)

@@ -372,14 +372,12 @@ bool vs_fence_poll(struct vs_fence *f)
 	return is_moved;
 }
 
-void vs_fence_glance_at(struct vs_fence *f, uint64_t now, uint64_t pace)
+void vs_fence_glance_at(struct vs_fence *f, uint64_t now)
 {
 	CUstreamCaptureMode saved;
 
 	/* in policy ordered nothing that is reused waits for the host */
 	if (f->is_ordered || !may_poll(f) ||
-	    now - atomic_load_explicit(&f->looked, memory_order_relaxed) <
-		    pace ||
 	    pthread_mutex_trylock(&f->lock) != 0)
 		return;
 	atomic_store_explicit(&f->looked, now, memory_order_relaxed);
@@ -391,7 +389,11 @@ void vs_fence_glance_at(struct vs_fence *f, uint64_t now, uint64_t pace)
 
 void vs_fence_glance(struct vs_fence *f)
 {
-	vs_fence_glance_at(f, vs_vmm_ticks(), vs_fence_pace(f));
+	uint64_t now = vs_vmm_ticks();
+
+	if (now - atomic_load_explicit(&f->looked, memory_order_relaxed) >=
+	    vs_fence_pace(f))
+		vs_fence_glance_at(f, now);
 }
 
 /* Takes the lock; false if another thread made that needless. */

@@ -289,11 +289,11 @@ uint64_t vs_fence_pace(struct vs_fence *f);
 /* What that is at least. */
 #define VS_PACE_LEAST ((uint64_t)200000)
 /*
- * The same as vs_fence_poll, so far apart at least (`now`, `pace`: ticks):
- * nothing if that was just done, or while another thread does it or records.
+ * The same as vs_fence_poll (`now`: ticks); nothing while another thread does
+ * it or records.
  */
-void vs_fence_glance_at(struct vs_fence *f, uint64_t now, uint64_t pace);
-/* The same, now and at the fence's own pace. */
+void vs_fence_glance_at(struct vs_fence *f, uint64_t now);
+/* The same, unless one was less than the fence's own pace ago. */
 void vs_fence_glance(struct vs_fence *f);
 /* There will be something to see: the next glance looks. */
 static inline void vs_fence_look_soon(struct vs_fence *f)

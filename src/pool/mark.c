@@ -65,7 +65,7 @@ static bool takes_ration(struct vs_pool *pool)
  * complete too late. The driver's cuMemFree would have waited before it. Any
  * thread.
  */
-static inline bool is_scarce(struct vs_pool *pool)
+bool vs_mark_is_scarce(struct vs_pool *pool)
 {
 	uint64_t refused = atomic_load(&pool->refused);
 
@@ -79,11 +79,6 @@ static inline bool is_scarce(struct vs_pool *pool)
 	/* or the clock would be read for ever */
 	atomic_compare_exchange_strong(&pool->refused, &refused, 0);
 	return false;
-}
-
-bool vs_mark_is_scarce(struct vs_pool *pool)
-{
-	return is_scarce(pool);
 }
 
 void vs_mark_bare(struct vs_pool *pool)
@@ -104,7 +99,7 @@ static bool is_rationed(struct vs_pool *pool)
 	return !pool->fence.is_ordered &&
 	       !atomic_load_explicit(&pool->is_much_bare,
 				     memory_order_relaxed) &&
-	       !is_scarce(pool);
+	       !vs_mark_is_scarce(pool);
 }
 
 void vs_mark_before_work(struct vs_pool *pool)
@@ -226,7 +221,7 @@ static inline bool freed(struct vs_pool *pool, uint64_t bytes)
 	pool->bare_tag = atomic_load_explicit(&f->epoch, memory_order_relaxed);
 	pool->bare_bytes += bytes;
 	if (pool->bare_bytes <= pool->dev.total / BARE_SHARE &&
-	    !is_scarce(pool))
+	    !vs_mark_is_scarce(pool))
 		return false;
 	if (!vs_fence_mark(f))
 		return false;
@@ -315,7 +310,8 @@ static inline bool is_look_due(struct vs_pool *pool, uint64_t now)
 	if (since < VS_PACE_LEAST || since < pace(pool))
 		return false;
 	calm = vs_mark_spares_looks(pool) ? ORDER_PACE : CALM_PACE;
-	return since >= calm || pool->turnover.is_fast || is_scarce(pool);
+	return since >= calm || pool->turnover.is_fast ||
+	       vs_mark_is_scarce(pool);
 }
 
 /* A program that is fast would have a marker for every free. */
@@ -343,8 +339,7 @@ static __attribute__((noinline)) void order_much(struct vs_pool *pool)
 	else if (pool->orders_left > 0 &&
 		 atomic_load_explicit(&f->covered, memory_order_relaxed) >
 			 atomic_load_explicit(&f->done, memory_order_relaxed))
-		/* there is a marker, but none to order by (Note [One stream])
-		 */
+		/* Note [One stream]: no marker there is is one to order by */
 		pool->orders_left--;
 }
 
@@ -355,7 +350,7 @@ void vs_mark_at_alloc(struct vs_pool *pool)
 	if (is_much(pool))
 		mark_if_due(pool, now);
 	if (is_look_due(pool, now))
-		vs_fence_glance_at(&pool->fence, now, 0);
+		vs_fence_glance_at(&pool->fence, now);
 	if (pool->fence.is_ordered || pool->fence.may_order)
 		order_much(pool);
 }
@@ -373,7 +368,7 @@ static uint64_t most_bare(struct vs_pool *pool)
 		most = pool->need + VS_FLOOR;
 		return most < share ? most : share;
 	}
-	if (is_scarce(pool))
+	if (vs_mark_is_scarce(pool))
 		return 0;
 	most = much_pending(pool);
 	return most > UNSEEN_LEAST || pool->pending_limit ? most : UNSEEN_LEAST;
