@@ -92,6 +92,26 @@ static inline void give(CUdeviceptr p)
 	assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
 }
 
+/*
+ * Of 200 rounds of a free, work and an allocation, .1 ms each, those in which
+ * somebody looks at a marker. The blocks are of 8 MiB.
+ */
+static inline unsigned rounds_with_a_look(CUdeviceptr p[8], void (*work)(void))
+{
+	unsigned looks = 0;
+
+	for (int i = 0; i < 200; i++) {
+		unsigned long before = fake.queries;
+
+		give(p[i % 8]);
+		work();
+		p[i % 8] = take(8 * MiB);
+		looks += fake.queries != before;
+		fake.now += MS / 10;
+	}
+	return looks;
+}
+
 /* A context ends, by the pool's part and the driver's own. */
 static inline void end_ctx(CUcontext ctx, CUdevice device)
 {

@@ -34,13 +34,18 @@ static int begin(void **state)
 	return 0;
 }
 
-/* What was freed is seen complete; an allocation of another size, that stays.
- */
+/* All that was freed is seen complete. */
+static void see_complete(void)
+{
+	vs_fence_record(&pool->fence);
+	vs_fence_poll(&pool->fence);
+}
+
+/* And then comes an allocation of another size, that stays. */
 static void look(void)
 {
 	work_in(ONE);
-	vs_fence_record(&pool->fence);
-	vs_fence_poll(&pool->fence);
+	see_complete();
 	take(3 * MiB);
 	heap_check(pool);
 }
@@ -181,8 +186,7 @@ static void test_no_slab_is_made_of_it(void **state)
 	vs_range_unshelve(pool);
 	give(take(4 * MiB));
 	work_in(ONE);
-	vs_fence_record(&pool->fence);
-	vs_fence_poll(&pool->fence);
+	see_complete();
 	r = vs_range_take(pool, VS_HEAP_SLABS, 4 * MiB);
 	if (r)
 		assert_true(r->base < pool->slabs_end);
@@ -251,9 +255,10 @@ static void test_no_shelf_of_one_that_churned(void **state)
 }
 
 /* Another thread frees: no marker is one to order by (Note [Who frees]). */
-static void *free_large(void *block)
+static void *give_large(void *unused)
 {
-	give(*(CUdeviceptr *)block);
+	(void)unused;
+	give(large);
 	return NULL;
 }
 
@@ -261,19 +266,15 @@ static void test_not_where_nothing_can_be_ordered(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 20; i++) {
-		CUdeviceptr p = take(300 * MiB);
-		pthread_t thread;
-
+		large = take(300 * MiB);
 		work_in(ONE);
 		fake.lag_ns = NEVER;
-		pthread_create(&thread, NULL, free_large, &p);
-		pthread_join(thread, NULL);
+		in_a_thread(give_large);
 		work_in(ONE);
 		take(2 * MiB);
 		fake.lag_ns = 0;
 		fake.now += MS / 10;
-		vs_fence_record(&pool->fence);
-		vs_fence_poll(&pool->fence);
+		see_complete();
 	}
 	assert_false(vs_mark_spares_looks(pool));
 	assert_int_equal(pool->kept.n, 0);

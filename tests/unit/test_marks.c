@@ -480,7 +480,7 @@ static void test_what_another_thread_takes_is_made_good(void **state)
 static void test_looks_are_apart(void **state)
 {
 	CUdeviceptr p[32];
-	unsigned looks = 0;
+	unsigned looks;
 
 	(void)state;
 	for (int i = 0; i < 32; i++)
@@ -489,15 +489,7 @@ static void test_looks_are_apart(void **state)
 		give(p[i]); /* so that something fits */
 	fake.now += 1000 * MS;
 	fake.lag_ns = MS / 10;
-	for (int i = 0; i < 200; i++) {
-		unsigned long before = fake.queries;
-
-		give(p[i % 8]);
-		vs_pool_before_work();
-		p[i % 8] = take(8 * MiB);
-		looks += fake.queries != before;
-		fake.now += MS / 10;
-	}
+	looks = rounds_with_a_look(p, vs_pool_before_work);
 	assert_false(vs_pool_of(0)->turnover.is_fast);
 	assert_in_range(looks, 30, 45);
 }

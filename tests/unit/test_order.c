@@ -355,11 +355,16 @@ static void test_little_is_rationed(void **state)
 	assert_in_range(fake.records, before + 1, before + 10);
 }
 
+static void work_in_one(void)
+{
+	work_in(ONE);
+}
+
 /* What is pending is had without that a marker was seen complete. */
 static void test_looks_are_rare(void **state)
 {
 	CUdeviceptr p[8];
-	unsigned looks = 0;
+	unsigned looks;
 
 	(void)state;
 	give(large); /* so that something fits */
@@ -367,15 +372,7 @@ static void test_looks_are_rare(void **state)
 		p[i] = take(8 * MiB);
 	settle_in(ONE);
 	fake.lag_ns = MS / 10;
-	for (int i = 0; i < 200; i++) {
-		unsigned long before = fake.queries;
-
-		give(p[i % 8]);
-		work_in(ONE);
-		p[i % 8] = take(8 * MiB);
-		looks += fake.queries != before;
-		fake.now += MS / 10;
-	}
+	looks = rounds_with_a_look(p, work_in_one);
 	assert_in_range(looks, 4, 10);
 	assert_in_range(fake.orders, 1, 200);
 	assert_int_equal(vs_stat_get(stats(), waits), 0);
