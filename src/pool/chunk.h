@@ -103,8 +103,12 @@ RB_HEAD(vs_chunk_head_tree, vs_chunk);
 RB_HEAD(vs_chunk_tail_tree, vs_chunk);
 
 struct vs_chunks {
-	struct vs_spot *spots;		/* by granule of the arena */
-	struct vs_spot *stretches;	/* by stretch */
+	struct vs_spot *spots;	   /* by granule of the arena */
+	struct vs_spot *stretches; /* by stretch */
+	uint64_t idle_bytes;	   /* of both lists, each chunk once */
+	uint64_t whole_bytes;	   /* of both lists, Note [Whole] */
+	uint64_t touches;	   /* as many as views were used */
+	/* what a hit touches is above */
 	struct vs_chunk_list all;	/* changes only under the grow lock */
 	struct vs_chunk_list idle;	/* mapped, longest idle first */
 	struct vs_chunk_list cached;	/* mapped nowhere, longest first */
@@ -114,12 +118,10 @@ struct vs_chunks {
 	struct vs_chunk *stale;
 	uint64_t held;	       /* bytes of all chunks; grow lock, too */
 	uint64_t small_held;   /* of those that are small */
-	uint64_t idle_bytes;   /* of both lists, each chunk once */
 	uint64_t cached_bytes; /* of `cached` */
-	uint64_t whole_bytes;  /* of both lists, Note [Whole] */
 	uint64_t count;
 	uint64_t n_crowded; /* with more than VS_VIEWS views; grow lock, too */
-	uint64_t serial, touches, regions; /* the last ones given */
+	uint64_t serial, regions; /* the last ones given */
 };
 
 /* Idle bytes that a request may have a part of. Lock. */

@@ -126,7 +126,7 @@ uint64_t vs_dead_revive(struct vs_pool *pool, uint64_t tag, uint64_t keep)
 
 void vs_dead_thin(struct vs_pool *pool)
 {
-	uint64_t most = vs_pool_most(pool) / DEAD_SHARE;
+	uint64_t most = pool->most / DEAD_SHARE;
 	struct vs_slab *slab;
 
 	pthread_mutex_lock(&pool->lock);

@@ -106,6 +106,8 @@ struct vs_fence {
 	_Atomic bool is_barred; /* policy stream orders nothing any more */
 	/* constant, of the knob REUSE; at most one of them */
 	bool is_ordered, may_order;
+	bool has_context_events; /* constant */
+	_Atomic uint64_t looked; /* by vs_fence_glance(), last; ticks */
 	/* all below; leaf, but for ctx's lock */
 	_Alignas(64) pthread_mutex_t lock;
 	struct vs_marker ring[VS_MARKERS];
@@ -116,8 +118,7 @@ struct vs_fence {
 	unsigned stream_turn;
 	uint64_t stream_from; /* its epoch */
 	uint64_t due;	      /* one so old is likely to be complete; ticks */
-	_Atomic uint64_t looked; /* by vs_fence_glance(), last; ticks */
-	_Atomic uint64_t lag;	 /* the last: record to seen complete; ticks */
+	_Atomic uint64_t lag; /* the last: record to seen complete; ticks */
 	_Atomic uint64_t calm_lag; /* see vs_fence_calm_lag(); ticks */
 	uint64_t calm_age;   /* of the oldest at the last look, if it counts */
 	uint64_t slow_ended; /* the last wait that ran out of time; ticks */
@@ -133,7 +134,6 @@ struct vs_fence {
 	pthread_mutex_t barrier; /* one at a time; before all other locks */
 	struct vs_stats *stats;
 	uint64_t began_ns, began_ticks; /* constant: clock, ticks at the init */
-	bool has_context_events;	/* constant */
 };
 
 void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,

@@ -170,7 +170,7 @@ static void enter(struct vs_pool *pool, struct vs_guard_block *b,
  */
 static bool is_affordable(struct vs_pool *pool, uint64_t lost)
 {
-	return pool->guard.lost + lost <= vs_pool_most(pool) / 4;
+	return pool->guard.lost + lost <= pool->most / 4;
 }
 
 /* Nobody has it: it goes when somebody comes by. Lock. */

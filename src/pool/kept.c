@@ -16,19 +16,21 @@
 
 static struct vs_range *take_slot(struct vs_kept *kept, unsigned i)
 {
-	struct vs_range *r = kept->slot[i].range;
+	struct vs_range *r = kept->range[i];
+	unsigned n_behind = --kept->n - i;
 
-	kept->n--;
-	kept->bytes -= r->span;
-	memmove(&kept->slot[i], &kept->slot[i + 1],
-		(kept->n - i) * sizeof(kept->slot[0]));
+	kept->bytes -= kept->span[i];
+	memmove(&kept->span[i], &kept->span[i + 1],
+		n_behind * sizeof(kept->span[0]));
+	memmove(&kept->range[i], &kept->range[i + 1],
+		n_behind * sizeof(kept->range[0]));
 	return r;
 }
 
 struct vs_range *vs_kept_take(struct vs_kept *kept, uint64_t span)
 {
 	for (unsigned i = kept->n; i-- > 0;) {
-		if (kept->slot[i].span != span)
+		if (kept->span[i] != span)
 			continue;
 		kept->n_found++;
 		return take_slot(kept, i);
@@ -40,9 +42,7 @@ struct vs_range *vs_kept_within(struct vs_kept *kept, uint64_t least,
 				uint64_t below)
 {
 	for (unsigned i = 0; i < kept->n; i++) {
-		uint64_t span = kept->slot[i].span;
-
-		if (span >= least && span < below)
+		if (kept->span[i] >= least && kept->span[i] < below)
 			return take_slot(kept, i);
 	}
 	return NULL;
@@ -66,8 +66,8 @@ bool vs_kept_wants(struct vs_kept *kept)
 void vs_kept_put(struct vs_kept *kept, struct vs_range *r)
 {
 	kept->bytes += r->span;
-	kept->slot[kept->n++] =
-		(struct vs_kept_slot){.span = r->span, .range = r};
+	kept->span[kept->n] = r->span;
+	kept->range[kept->n++] = r;
 	if (++kept->n_put < WINDOW)
 		return;
 	kept->is_worth_it =

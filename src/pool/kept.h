@@ -27,15 +27,13 @@
 
 struct vs_kept {
 	/* oldest first; sizes apart, or each look would touch all ranges */
-	struct vs_kept_slot {
-		uint64_t span;
-		struct vs_range *range;
-	} slot[VS_KEPT_MOST];
+	uint64_t span[VS_KEPT_MOST];
 	unsigned n;
-	uint64_t bytes;
 	unsigned n_put, n_found; /* of the last few: is it worth it? */
 	unsigned n_skipped;	 /* were not kept since, as it was not */
+	uint64_t bytes;
 	bool is_worth_it;
+	struct vs_range *range[VS_KEPT_MOST];
 };
 
 /* Whether what was just freed is to be kept; each is asked for once. */

@@ -69,8 +69,7 @@ bool vs_mark_is_scarce(struct vs_pool *pool)
 {
 	uint64_t refused = atomic_load(&pool->refused);
 
-	if (vs_stat_get(&pool->stats, reserved) >
-	    vs_pool_most(pool) / 8 * FULL_EIGHTHS)
+	if (vs_stat_get(&pool->stats, reserved) > pool->most / 8 * FULL_EIGHTHS)
 		return true;
 	if (__builtin_expect(refused == 0, 1))
 		return false;
@@ -220,7 +219,7 @@ static inline bool freed(struct vs_pool *pool, uint64_t bytes)
 		pool->bare_bytes = pool->unmarked_bytes = 0;
 	pool->bare_tag = atomic_load_explicit(&f->epoch, memory_order_relaxed);
 	pool->bare_bytes += bytes;
-	if (pool->bare_bytes <= pool->dev.total / BARE_SHARE &&
+	if (pool->bare_bytes <= pool->largest / BARE_SHARE &&
 	    !vs_mark_is_scarce(pool))
 		return false;
 	if (!vs_fence_mark(f))
@@ -362,7 +361,7 @@ void vs_mark_at_alloc(struct vs_pool *pool)
  */
 static uint64_t most_bare(struct vs_pool *pool)
 {
-	uint64_t share = pool->dev.total / BARE_SHARE, most;
+	uint64_t share = pool->largest / BARE_SHARE, most;
 
 	if (pool->fence.has_context_events) {
 		most = pool->need + VS_FLOOR;

@@ -99,7 +99,7 @@ static uint64_t least_size(const struct vs_pool *pool, enum vs_heap_kind kind)
 {
 	uint64_t size = chunk_rule[kind].least;
 
-	while (size > VS_GRANULE && size > vs_pool_most(pool) / LEAST_SHARE)
+	while (size > VS_GRANULE && size > pool->most / LEAST_SHARE)
 		size /= 2;
 	return size;
 }
@@ -115,7 +115,7 @@ static bool is_fine(const struct vs_pool *pool, enum vs_heap_kind kind)
 {
 	return kind != VS_HEAP_LARGE && !pool->is_contiguous &&
 	       !pool->chunk_size &&
-	       pool->chunks.small_held >= vs_pool_most(pool) / FINE_SHARE;
+	       pool->chunks.small_held >= pool->most / FINE_SHARE;
 }
 
 /* Size of the chunks a heap is extended by, when a request needs less. */
@@ -301,7 +301,7 @@ static bool is_alone(const struct vs_pool *pool, enum vs_heap_kind kind)
 {
 	return kind == VS_HEAP_LARGE && !pool->is_contiguous &&
 	       !pool->chunk_size &&
-	       pool->chunks.held >= vs_pool_most(pool) / ALONE_SHARE;
+	       pool->chunks.held >= pool->most / ALONE_SHARE;
 }
 
 /*

@@ -90,33 +90,34 @@ struct vs_pool {
 	int orders_left;      /* tries to order that may yet be in vain */
 	uint64_t bare_bytes;  /* freed, small objects too, since... */
 	uint64_t bare_tag;    /* ... a marker last covered this tag */
-	uint64_t now;	      /* clock, ns, as of the last tick */
-	uint64_t small_bytes; /* live small objects, when last added up */
 	uint64_t need;	      /* bytes; see Note [Need] in pool/grow.h */
-	struct vs_late late;
-	_Atomic uint64_t last_ask;    /* of others; clock, ns; pool/others */
-	_Atomic unsigned n_vain_asks; /* the last ones, in a row; the same */
-	_Atomic uint64_t
-		refused; /* clock, ns; the driver had no more; 0: long ago */
-	/* what was freed outlived the device's last context, see pool/end */
-	_Atomic bool is_left;
-	/* threads that are out of memory, see Note [Hoards] in pool/ladder.c */
-	_Atomic unsigned n_short;
-	/* tag that pool/trim waited for in vain for others; in one thread */
-	uint64_t give_way_vain;
-	/* ranges only, asked for and given; written under lock, read anywhere
-	 */
+	uint64_t most_now;    /* bytes live in the window of decay's */
+	uint64_t small_bytes; /* live small objects, when last added up */
+	/* ranges, asked for and given; written under lock, read anywhere */
 	_Atomic uint64_t live_bytes, live_spans, live_blocks;
+	_Atomic uint64_t refused; /* the driver had no more; ns, 0: long ago */
+	uint64_t most, largest;	  /* bytes: held, of one block; constant */
+	struct vs_stock stock;	  /* of pool/heap */
+	struct vs_chunks chunks;
 	struct vs_turnover turnover;
 	struct vs_shares shares; /* of pool/tcache */
-	struct vs_stock stock;	 /* of pool/heap */
-	struct vs_chunks chunks;
 	struct vs_fence fence;
 	struct vs_stats stats;
 	struct vs_heap heap[VS_N_HEAPS];
 	struct vs_shelf shelf[VS_HEAP_SLABS]; /* of the heaps before SLABS */
 	struct vs_kept kept;
 
+	/* what a hit does not touch */
+	uint64_t now; /* clock, ns, as of the last tick */
+	struct vs_late late;
+	_Atomic uint64_t last_ask;    /* of others; clock, ns; pool/others */
+	_Atomic unsigned n_vain_asks; /* the last ones, in a row; the same */
+	/* threads that are out of memory, see Note [Hoards] in pool/ladder.c */
+	_Atomic unsigned n_short;
+	/* what was freed outlived the device's last context, see pool/end */
+	_Atomic bool is_left;
+	/* tag that pool/trim waited for in vain for others; in one thread */
+	uint64_t give_way_vain;
 	pthread_mutex_t grow;
 	struct vs_guard guard;
 	struct vs_range_list dead;	  /* oldest first, by tag */
@@ -130,7 +131,7 @@ struct vs_pool {
 	unsigned n_quiet_looks;		  /* decay's, since quiet_since */
 	uint64_t swept, swept_tag;	  /* decay's; clock, tag then */
 	uint64_t need_since;		  /* clock; begin of a window */
-	uint64_t most_now, most_before;	  /* bytes live in it and the last */
+	uint64_t most_before;		  /* most_now of the last */
 	_Atomic bool is_prepared;	  /* once; see pool/prepare.c */
 
 	/* small objects: what left the slabs for threads and is not back */
@@ -170,13 +171,6 @@ static inline struct vs_spot *vs_stretch_at(const struct vs_pool *pool,
 					    CUdeviceptr p)
 {
 	return &pool->chunks.stretches[(p - pool->base) / VS_STRETCH];
-}
-
-/* Bytes that the pool may hold at most: the device's, or the limit. */
-static inline uint64_t vs_pool_most(const struct vs_pool *pool)
-{
-	return pool->memory_limit < pool->dev.total ? pool->memory_limit
-						    : pool->dev.total;
 }
 
 /* Pools by device ordinal, NULL where none was made. */

@@ -113,7 +113,7 @@ static uint64_t most_extra(struct vs_pool *pool, const struct vs_turnover *t)
 
 bool vs_turnover_is_roomy(const struct vs_pool *pool)
 {
-	return pool->need <= vs_pool_most(pool) / DEVICE_SHARE &&
+	return pool->need <= pool->most / DEVICE_SHARE &&
 	       pool->chunks.held > ROOMY_TIMES * pool->need;
 }
 

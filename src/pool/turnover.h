@@ -30,15 +30,15 @@ struct vs_pool;
 
 struct vs_turnover {
 	uint64_t handed;	/* bytes of ranges handed out, ever */
+	bool is_fast;		/* in the last whole window */
+	bool is_new;		/* there was none yet */
+	bool is_spare_due;	/* see vs_turnover_wants_spare() */
 	uint64_t began, waited; /* the window: clock, ns waited before */
 	uint64_t handed_before; /* the same, and small objects */
 	uint64_t times_before;	/* allocations */
 	uint64_t spare;		/* bytes of the blocks to spare; while fast */
 	uint64_t times_settled; /* allocations before the last vs_mark_settle */
 	int thick;		/* how many came thick, so far; or of a pause */
-	bool is_fast;		/* in the last whole window */
-	bool is_new;		/* there was none yet */
-	bool is_spare_due;	/* see vs_turnover_wants_spare() */
 };
 
 /* Bytes that may be held beyond what is due otherwise, for what is pending. */

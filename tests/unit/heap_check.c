@@ -114,10 +114,10 @@ static uint64_t look_at_kept(const struct vs_heap *h,
 
 	CHECK(kept->n <= VS_KEPT_MOST);
 	for (unsigned i = 0; i < kept->n; i++) {
-		const struct vs_range *r = kept->slot[i].range;
+		const struct vs_range *r = kept->range[i];
 
 		CHECK(r->state == VS_RANGE_SHELVED && !r->ctx);
-		CHECK(r->span == kept->slot[i].span);
+		CHECK(r->span == kept->span[i]);
 		if (r->base < h->base || r->base >= h->end)
 			continue;
 		bytes += r->span;

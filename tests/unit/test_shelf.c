@@ -262,7 +262,7 @@ static void test_others_have_none(void **state)
 		else if (i == 1)
 			pool->need = fake.held / 2 + 1;
 		else
-			pool->memory_limit = 63, pool->need = 1;
+			pool->most = 63, pool->need = 1;
 		give(p[2 * i]);
 		give(p[2 * i + 1]);
 		look();
