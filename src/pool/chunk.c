@@ -67,6 +67,7 @@ static void enter(struct vs_pool *pool, struct vs_chunk *c,
 	c->idle_since = pool->now;
 	cs->idle_bytes += c->size;
 	cs->whole_bytes += c->is_whole ? c->size : 0;
+	cs->vast_bytes += c->is_whole || c->is_vast ? c->size : 0;
 	if (place == VS_CHUNK_IDLE) {
 		TAILQ_INSERT_TAIL(&cs->idle, c, link);
 	} else {
@@ -84,6 +85,7 @@ static void leave(struct vs_pool *pool, struct vs_chunk *c)
 		return;
 	cs->idle_bytes -= c->size;
 	cs->whole_bytes -= c->is_whole ? c->size : 0;
+	cs->vast_bytes -= c->is_whole || c->is_vast ? c->size : 0;
 	if (c->place == VS_CHUNK_IDLE) {
 		TAILQ_REMOVE(&cs->idle, c, link);
 	} else {
@@ -153,6 +155,10 @@ struct vs_chunk *vs_chunk_make(struct vs_pool *pool, uint64_t size)
 		return NULL;
 	TAILQ_INIT(&c->views);
 	c->size = size;
+	/* not where a knob says how large they are, or that memory is kept */
+	c->is_vast = size > VS_VAST_LEAST && !pool->is_contiguous &&
+		     !pool->chunk_size &&
+		     pool->release_threshold <= VS_VAST_LEAST;
 	c->serial = ++pool->chunks.serial;
 	return c;
 }

@@ -18,6 +18,14 @@
  * makes them and says when. A block that may have one is a whole number of
  * granules, so that nothing is left of it; or less than one, where the block
  * begins in what another left over. That stays unused.
+ *
+ * Note [Vast]: any live block keeps all of its chunk. A program that loaded
+ * 8 GiB in one piece, freed it, and kept a result of 16 MiB, held 8 GiB for
+ * that, for ever. So while a large chunk is idle, no block that is much smaller
+ * is its first, as long as the program may have new memory (Note [Need] in
+ * pool/grow.h). Then the chunk goes, for smaller ones. A program that goes
+ * round like that has them after a few rounds, of which the large block is
+ * made, too.
  */
 #ifndef VS_POOL_CHUNK_H
 #define VS_POOL_CHUNK_H
@@ -34,6 +42,10 @@ struct vs_pool;
 
 /* Blocks of more bytes may have a chunk of Note [Whole]. */
 #define VS_WHOLE_LEAST ((uint64_t)24 << 30)
+
+/* A chunk of Note [Vast], and not for blocks of less than such a part of it. */
+#define VS_VAST_LEAST ((uint64_t)512 << 20)
+#define VS_VAST_TIMES 16
 
 /* Where a chunk is listed. */
 enum vs_chunk_place {
@@ -58,6 +70,7 @@ struct vs_chunk {
 	bool is_by_size; /* in that tree */
 	bool has_dead;	 /* `dead` is not 0; here for the cache line */
 	bool is_whole;	 /* constant, see Note [Whole] */
+	bool is_vast;	 /* constant, see Note [Vast] */
 	bool is_small;	 /* constant: made for a block below VS_MIDDLE_MAX */
 	bool is_noted;	 /* in the pool's `noted` (see pool/dead) */
 
@@ -78,6 +91,12 @@ static inline uint64_t vs_chunk_idle_at(const struct vs_chunk *c,
 					enum vs_chunk_end end)
 {
 	return end == VS_CHUNK_HEAD ? c->head : c->tail;
+}
+
+/* Nothing is in it, and so few bytes are not to be the first. */
+static inline bool vs_chunk_is_too_vast(const struct vs_chunk *c, uint64_t span)
+{
+	return c->is_vast && c->used == 0 && span < c->size / VS_VAST_TIMES;
 }
 
 /* The address behind a view. */
@@ -106,7 +125,7 @@ struct vs_chunks {
 	struct vs_spot *spots;	   /* by granule of the arena */
 	struct vs_spot *stretches; /* by stretch */
 	uint64_t idle_bytes;	   /* of both lists, each chunk once */
-	uint64_t whole_bytes;	   /* of both lists, Note [Whole] */
+	uint64_t vast_bytes;	   /* of both lists, Notes [Whole] and [Vast] */
 	uint64_t touches;	   /* as many as views were used */
 	/* what a hit touches is above */
 	struct vs_chunk_list all;	/* changes only under the grow lock */
@@ -119,6 +138,7 @@ struct vs_chunks {
 	uint64_t held;	       /* bytes of all chunks; grow lock, too */
 	uint64_t small_held;   /* of those that are small */
 	uint64_t cached_bytes; /* of `cached` */
+	uint64_t whole_bytes;  /* of both lists, Note [Whole] */
 	uint64_t count;
 	uint64_t n_crowded; /* with more than VS_VIEWS views; grow lock, too */
 	uint64_t serial, regions; /* the last ones given */
@@ -128,6 +148,12 @@ struct vs_chunks {
 static inline uint64_t vs_chunks_loose(const struct vs_chunks *cs)
 {
 	return cs->idle_bytes - cs->whole_bytes;
+}
+
+/* One of Note [Vast] that may go is idle. Lock. */
+static inline bool vs_chunks_are_vast(const struct vs_chunks *cs)
+{
+	return cs->vast_bytes > cs->whole_bytes;
 }
 
 /* False without host memory. */

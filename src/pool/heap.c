@@ -306,12 +306,12 @@ static CUdeviceptr place_in(const struct vs_pool *pool,
 }
 
 /*
- * The next fit that breaks no chunk of Note [Whole] in pool/chunk, or NULL; and
- * where in it.
+ * The next fit that breaks no chunk of Note [Whole] in pool/chunk, or NULL, and
+ * where in it; `is_sparing`: nor comes first in one of Note [Vast].
  */
 static __attribute__((noinline)) struct vs_range *
-skip_whole(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r,
-	   uint64_t span, CUdeviceptr *base_out)
+skip_vast(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r,
+	  uint64_t span, bool is_sparing, CUdeviceptr *base_out)
 {
 	for (; r; r = larger(h, r)) {
 		CUdeviceptr place[] = {place_in(pool, r, span), r->base,
@@ -319,7 +319,9 @@ skip_whole(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r,
 
 		for (int i = 0; i < 3; i++) {
 			*base_out = place[i];
-			if (!vs_views_break(pool, place[i], span))
+			if (!vs_views_break(pool, place[i], span) &&
+			    !(is_sparing &&
+			      vs_views_spoil(pool, place[i], span)))
 				return r;
 		}
 	}
@@ -327,7 +329,7 @@ skip_whole(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r,
 }
 
 struct vs_range *vs_heap_take(struct vs_pool *pool, struct vs_heap *h,
-			      uint64_t span)
+			      uint64_t span, bool is_sparing)
 {
 	struct vs_range *r = find_fit(h, span);
 	CUdeviceptr base;
@@ -335,8 +337,8 @@ struct vs_range *vs_heap_take(struct vs_pool *pool, struct vs_heap *h,
 	if (!r)
 		return NULL;
 	base = place_in(pool, r, span);
-	if (__builtin_expect(pool->chunks.whole_bytes > 0, 0))
-		r = skip_whole(pool, h, r, span, &base);
+	if (__builtin_expect(pool->chunks.vast_bytes > 0, 0))
+		r = skip_vast(pool, h, r, span, is_sparing, &base);
 	return r ? take_part(pool, h, r, base, span, VS_RANGE_LIVE) : NULL;
 }
 

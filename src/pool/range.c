@@ -317,10 +317,10 @@ static inline struct vs_range *take_fit(struct vs_pool *pool,
 	if (is_shelved)
 		r = take_whole(pool, kind, span);
 	if (!r)
-		r = vs_heap_take(pool, h, span);
+		r = vs_heap_take(pool, h, span, true);
 	if (!r && is_shelved && kind != VS_HEAP_SLABS &&
 	    clear_shelf(pool, kind))
-		r = vs_heap_take(pool, h, span);
+		r = vs_heap_take(pool, h, span, true);
 	return r;
 }
 

@@ -51,6 +51,15 @@ bool vs_views_break(const struct vs_pool *pool, CUdeviceptr base, uint64_t span)
 	       (last->chunk->is_whole && vs_view_end(last) > base + span);
 }
 
+bool vs_views_spoil(const struct vs_pool *pool, CUdeviceptr base, uint64_t span)
+{
+	struct vs_chunk *first = vs_view_at(pool, base)->chunk;
+	struct vs_chunk *last = vs_view_at(pool, base + span - 1)->chunk;
+
+	return vs_chunk_is_too_vast(first, span) ||
+	       vs_chunk_is_too_vast(last, span);
+}
+
 /* The part of [base, base + span) from `p` on that lies in one view. */
 static uint64_t part(const struct vs_view *v, CUdeviceptr p, CUdeviceptr end)
 {

@@ -60,6 +60,10 @@ bool vs_views_end(const struct vs_pool *pool, CUdeviceptr p);
 bool vs_views_break(const struct vs_pool *pool, CUdeviceptr base,
 		    uint64_t span);
 
+/* Whether they would be the first in a chunk of Note [Vast]. */
+bool vs_views_spoil(const struct vs_pool *pool, CUdeviceptr base,
+		    uint64_t span);
+
 /* Structs that vs_views_use takes from the stock for these bytes at most. */
 unsigned vs_views_cuts(const struct vs_pool *pool, CUdeviceptr base,
 		       uint64_t span);

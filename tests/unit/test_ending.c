@@ -196,11 +196,12 @@ static void test_while_a_free_waits_for_the_lock(void **state)
 	wait_for_the_free();
 	vs_slab_drop_ctx(pool, slab->ctx);
 	/* not where it was */
-	vs_heap_take(pool, &pool->heap[VS_HEAP_SLABS], vs_slab_span(class));
+	vs_heap_take(pool, &pool->heap[VS_HEAP_SLABS], vs_slab_span(class),
+		     true);
 	assert_ptr_equal(
 		vs_slab_make(pool, vs_slabs_of(pool, other), class,
 			     vs_heap_take(pool, &pool->heap[VS_HEAP_SLABS],
-					  vs_slab_span(class))),
+					  vs_slab_span(class), true)),
 		slab);
 	pthread_mutex_unlock(&pool->lock);
 	pthread_join(thread, &answer_out);

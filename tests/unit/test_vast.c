@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Small blocks beside a large one that was freed (Note [Vast] in pool/chunk.h),
+ * on the counting driver (fake.h).
+ */
+#include "fake_test.h"
+#include "pool/state.h"
+
+static int fresh(void **state)
+{
+	(void)state;
+	fresh_driver(80 * GiB);
+	return 0;
+}
+
+/* Two hours of a program that rests. */
+static void rest(void)
+{
+	for (int i = 0; i < 7200; i++) {
+		fake.now += 1000 * MS;
+		vs_pool_tick();
+	}
+}
+
+/* It is seen complete. */
+static void give_and_see(CUdeviceptr p)
+{
+	give(p);
+	fake.now += MS;
+	vs_pool_tick();
+}
+
+/* Whatever it is: one that is left of many, a result, a table. */
+static void test_a_small_block_keeps_no_vast_one(void **state)
+{
+	static const uint64_t vast[] = {600 * MiB, GiB, 8 * GiB, 24 * GiB,
+					34 * GiB, 60 * GiB};
+	static const uint64_t small[] = {16 * MiB, 9 * MiB, 30 * MiB};
+
+	for (size_t i = 0; i < sizeof(vast) / sizeof(vast[0]); i++) {
+		for (size_t j = 0; j < 3; j++) {
+			fresh(state);
+			give_and_see(take(vast[i]));
+			take(small[j]);
+			assert_in_range(stats()->reserved, vast[i],
+					vast[i] / 1000 * 1044 + 64 * MiB);
+			rest();
+			assert_in_range(stats()->reserved, small[j], 320 * MiB);
+		}
+	}
+}
+
+/* The next large one has it as it was, at no cost. */
+static void test_a_vast_chunk_is_used_again(void **state)
+{
+	unsigned long before;
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		CUdeviceptr p = take(8 * GiB);
+
+		if (i == 1)
+			before = fake.creates;
+		give_and_see(p);
+		take(16 * MiB);
+	}
+	/* but for what the small ones lie in */
+	assert_in_range(fake.creates - before, 0, 3);
+	assert_in_range(stats()->reserved, 8 * GiB, 8 * GiB + 384 * MiB);
+}
+
+/* When they are more than the program may have beside it, it goes. */
+static void test_a_vast_chunk_goes_for_small_ones(void **state)
+{
+	(void)state;
+	give_and_see(take(8 * GiB));
+	for (int i = 0; i < 30; i++) {
+		take(100 * MiB);
+		assert_in_range(stats()->reserved, 0, 8 * GiB / 1000 * 1044);
+	}
+	assert_in_range(stats()->reserved, 3000 * MiB, 3400 * MiB);
+	assert_int_equal(fake.natives, 0);
+}
+
+/* Or the driver's time would be felt in each round. */
+static void test_rounds_of_large_and_small_settle(void **state)
+{
+	CUdeviceptr large, p[30];
+	unsigned long before = 0;
+
+	(void)state;
+	for (int round = 0; round < 12; round++) {
+		if (round == 4)
+			before = fake.creates;
+		large = take(8 * GiB);
+		give_and_see(large);
+		for (int i = 0; i < 30; i++)
+			p[i] = take((40 + i) * MiB);
+		for (int i = 0; i < 30; i++)
+			give_and_see(p[i]);
+	}
+	assert_in_range(fake.creates - before, 0, 8);
+	assert_in_range(stats()->reserved, 0, 8 * GiB / 1000 * 1050);
+}
+
+/* The device has no more, though the program may. */
+static void test_a_vast_chunk_goes_on_a_full_device(void **state)
+{
+	(void)state;
+	give_and_see(take(8 * GiB));
+	fake.others = fake.memory - stats()->reserved;
+	take(200 * MiB);
+	assert_int_equal(fake.natives, 0);
+	assert_in_range(stats()->reserved, 200 * MiB, 512 * MiB);
+}
+
+/* Its work goes on, so that it cannot go: it serves. */
+static void test_a_vast_chunk_serves_where_it_must(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	vs_knobs.memory_limit.value = 8 * GiB;
+	p = take(8 * GiB);
+	give(p);
+	assert_true(take(16 * MiB) != 0);
+	assert_int_equal(fake.natives, 0);
+	assert_in_range(stats()->reserved, 16 * MiB, 8 * GiB);
+	/* where it is: it would be mapped a second time, all of it */
+	assert_int_equal(stats()->chunks_moved, 0);
+}
+
+/* Who wants memory kept wants it used. */
+static void test_not_where_memory_is_to_be_kept(void **state)
+{
+	(void)state;
+	vs_knobs.release_threshold.value = 20 * GiB;
+	give_and_see(take(8 * GiB));
+	take(16 * MiB);
+	assert_int_equal(stats()->reserved, 8 * GiB);
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup(test_##f, fresh)
+	const struct CMUnitTest tests[] = {
+		T(a_small_block_keeps_no_vast_one),
+		T(a_vast_chunk_is_used_again),
+		T(a_vast_chunk_goes_for_small_ones),
+		T(rounds_of_large_and_small_settle),
+		T(a_vast_chunk_goes_on_a_full_device),
+		T(a_vast_chunk_serves_where_it_must),
+		T(not_where_memory_is_to_be_kept),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
