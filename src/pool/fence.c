@@ -10,6 +10,8 @@
 #include "pool/capture.h"
 #include "pool/ordered.h"
 
+/* Before a marker is tried again after one that failed; ns. */
+#define MEND_NS ((uint64_t)10000000000)
 /* What vs_fence_pace() is: ticks; of the lag. */
 #define PACE_MOST ((uint64_t)1000000)
 #define PACE_SHARE 16
@@ -42,13 +44,27 @@ void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 
 void vs_fence_failed(struct vs_fence *f, const char *call, CUresult r)
 {
-	/* the end of the driver is no news, but nothing comes after it */
-	if (r == CUDA_ERROR_OUT_OF_MEMORY || r == CUDA_ERROR_NOT_PERMITTED ||
-	    atomic_exchange(&f->is_broken, true) ||
-	    r == CUDA_ERROR_DEINITIALIZED)
+	if (r == CUDA_ERROR_OUT_OF_MEMORY || r == CUDA_ERROR_NOT_PERMITTED)
 		return;
-	vs_error("%s failed: %s; allocations go to the driver from now on",
+	atomic_store(&f->broke, vs_vmm_clock());
+	/* the end of the driver is no news, but nothing comes after it */
+	if (atomic_exchange(&f->is_broken, true) ||
+	    r == CUDA_ERROR_DEINITIALIZED || atomic_exchange(&f->is_told, true))
+		return;
+	vs_error("%s failed: %s; allocations go to the driver until markers "
+		 "work again",
 		 call, vs_real_error(r));
+}
+
+void vs_fence_mend(struct vs_fence *f)
+{
+	if (!atomic_load(&f->is_broken) ||
+	    vs_vmm_clock() < atomic_load(&f->broke) + MEND_NS)
+		return;
+	/* one that fails, now or later, breaks it again */
+	atomic_store(&f->is_broken, false);
+	if (vs_fence_record(f) && !atomic_load(&f->is_broken))
+		vs_info("markers work again: allocations are served");
 }
 
 /* One event in one context; f->lock held, captures shut out. */

@@ -100,7 +100,8 @@ struct vs_fence {
 	_Atomic uint64_t covered; /* a marker stands for these tags, or did */
 	_Atomic uint64_t done;	  /* memory with these tags may be handed out */
 	_Atomic uint64_t complete; /* and, up to this one, be unmapped */
-	_Atomic bool is_broken; /* a marker failed: there are no more of them */
+	_Atomic bool
+		is_broken;     /* a marker failed: there are none for a while */
 	_Atomic uint64_t bare; /* the newest tag that anything was freed with */
 	_Atomic bool is_loose; /* unmarked work came since the last free */
 	_Atomic bool is_barred; /* policy stream orders nothing any more */
@@ -134,6 +135,8 @@ struct vs_fence {
 	pthread_mutex_t barrier; /* one at a time; before all other locks */
 	struct vs_stats *stats;
 	uint64_t began_ns, began_ticks; /* constant: clock, ticks at the init */
+	_Atomic uint64_t broke;		/* is_broken: the last time; ns */
+	_Atomic bool is_told;		/* ... and that was said */
 };
 
 void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
@@ -370,6 +373,12 @@ bool vs_fence_welcome(struct vs_fence *f, struct vs_ctx *ctx);
  * that may have been its own.
  */
 void vs_fence_forget(struct vs_fence *f, struct vs_ctx *ctx);
+
+/*
+ * After a marker failed: tries one again, some time later, so that what was
+ * freed does not stay held for good. In a tick; no lock held.
+ */
+void vs_fence_mend(struct vs_fence *f);
 
 /* Ends the current epoch without a marker; returns its number. */
 uint64_t vs_fence_turn(struct vs_fence *f);

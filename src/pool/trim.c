@@ -381,6 +381,7 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	uint64_t allocs, idle, asked, given, blocks, surplus, spare;
 	bool is_quiet, is_looked_at;
 
+	vs_fence_mend(&pool->fence);
 	look_at_pending(pool);
 	pthread_mutex_lock(&pool->lock);
 	pool->now = now;

@@ -285,6 +285,12 @@ static CUresult fails_elsewhere(CUcontext ctx, CUevent event)
 	return ctx == FAKE_CTX ? record_event(ctx, event) : CUDA_ERROR_UNKNOWN;
 }
 
+static CUresult fails(CUcontext ctx, CUevent event)
+{
+	(void)ctx, (void)event;
+	return CUDA_ERROR_UNKNOWN;
+}
+
 /* What broke with one context is whole when that is gone. */
 static void test_an_error_goes_with_its_context(void **state)
 {
@@ -306,6 +312,39 @@ static void test_an_error_goes_with_its_context(void **state)
 	assert_true(vs_fence_wait_tag(fence, tag, NEVER));
 	give(take(64 << 20));
 	vs_real.cuCtxRecordEvent = record_event;
+}
+
+/* One marker, and then all, for some time, that nobody knows why. */
+static void test_markers_are_tried_again(void **state)
+{
+	unsigned long natives;
+
+	(void)state;
+	give(take(640 << 20));
+	record_event = vs_real.cuCtxRecordEvent;
+	vs_real.cuCtxRecordEvent = fails;
+	assert_false(vs_fence_record(fence));
+	give(take(64 << 20));
+	natives = fake.natives;
+	assert_true(natives > 0);
+	for (int i = 0; i < 30; i++) {
+		fake.now += 1000 * MS;
+		vs_pool_tick();
+		assert_true(atomic_load(&fence->is_broken));
+	}
+	vs_real.cuCtxRecordEvent = record_event;
+	for (int i = 0; i < 11; i++) {
+		fake.now += 1000 * MS;
+		vs_pool_tick();
+	}
+	assert_false(atomic_load(&fence->is_broken));
+	for (int i = 0; i < 100; i++) {
+		fake.now += 1000 * MS;
+		vs_pool_tick();
+	}
+	assert_in_range(fake.held, 0, 80 << 20);
+	give(take(64 << 20));
+	assert_int_equal(fake.natives, natives);
 }
 
 static uint64_t unmapped; /* the first time */
@@ -405,6 +444,7 @@ int main(void)
 		cmocka_unit_test_setup(test_many_contexts, fresh),
 		cmocka_unit_test_setup(test_an_error_goes_with_its_context,
 				       fresh),
+		cmocka_unit_test_setup(test_markers_are_tried_again, fresh),
 		cmocka_unit_test_setup(
 			test_the_end_of_a_context_waits_for_peers, fresh),
 		cmocka_unit_test_setup(

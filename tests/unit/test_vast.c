@@ -33,8 +33,8 @@ static void give_and_see(CUdeviceptr p)
 /* Whatever it is: one that is left of many, a result, a table. */
 static void test_a_small_block_keeps_no_vast_one(void **state)
 {
-	static const uint64_t vast[] = {600 * MiB, GiB, 8 * GiB, 24 * GiB,
-					34 * GiB, 60 * GiB};
+	static const uint64_t vast[] = {600 * MiB, GiB,	     8 * GiB,
+					24 * GiB,  34 * GiB, 60 * GiB};
 	static const uint64_t small[] = {16 * MiB, 9 * MiB, 30 * MiB};
 
 	for (size_t i = 0; i < sizeof(vast) / sizeof(vast[0]); i++) {
