@@ -23,7 +23,10 @@
  * loop on this device, would stop all reuse. So from the first wait on that
  * lasts longer than COURTESY a marker goes by the contexts that count: those of
  * the device, and of devices that have copied or set any of its memory (Note
- * [Copies of peers] in hook/copy.h).
+ * [Copies of peers] in hook/copy.h). No wait beside a capture tells such a copy
+ * from a kernel, be it that of a collective, whose other half comes after this
+ * very free: where another device counts, what is freed there stays pending
+ * until a marker can be had.
  *
  * Note [One stream]: policy stream goes by what the host has seen. But while
  * the program has one context, and all its work comes in one stream (Note [Two
@@ -357,7 +360,7 @@ bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns);
  * cuMemFree does. For need only. Not first for all contexts where there is no
  * capture yet: one that is about to begin waits for a thread that does so, and
  * keeps others from it, too. False if a marker can be recorded, which is then,
- * or a context has no means for any of this.
+ * or a context has no means for any of this, or another device counts.
  */
 bool vs_fence_barrier(struct vs_fence *f);
 

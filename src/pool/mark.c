@@ -363,12 +363,12 @@ static uint64_t most_bare(struct vs_pool *pool)
 {
 	uint64_t share = pool->largest / BARE_SHARE, most;
 
+	if (vs_mark_is_scarce(pool))
+		return 0;
 	if (pool->fence.has_context_events) {
 		most = pool->need + VS_FLOOR;
 		return most < share ? most : share;
 	}
-	if (vs_mark_is_scarce(pool))
-		return 0;
 	most = much_pending(pool);
 	return most > UNSEEN_LEAST || pool->pending_limit ? most : UNSEEN_LEAST;
 }

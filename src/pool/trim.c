@@ -137,11 +137,16 @@ uint64_t vs_pool_trim(void)
 	return released;
 }
 
-/* Waits for some of what was freed, by a marker if that can be had. */
+/*
+ * Waits for some of what was freed, by a marker if that can be had. Without
+ * context events there is none, and no patience; but little is pending where
+ * memory is scarce (pool/mark).
+ */
 static bool wait_for_some(struct vs_fence *f)
 {
-	return vs_fence_wait(f, RELIEF_PATIENCE) ||
-	       (vs_capture_count() == 0 && vs_fence_barrier(f));
+	return f->has_context_events &&
+	       (vs_fence_wait(f, RELIEF_PATIENCE) ||
+		(vs_capture_count() == 0 && vs_fence_barrier(f)));
 }
 
 /*

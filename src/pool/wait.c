@@ -209,6 +209,14 @@ static bool wait_behind_barrier(struct vs_fence *f)
 	return true;
 }
 
+/* Devices have copied the memory whose kernels may wait for this thread. */
+static bool counts_others(struct vs_fence *f)
+{
+	uint64_t counting = atomic_load(f->counting);
+
+	return (counting & (counting - 1)) != 0;
+}
+
 bool vs_fence_barrier(struct vs_fence *f)
 {
 	uint64_t tag = vs_fence_tag(f);
@@ -216,6 +224,9 @@ bool vs_fence_barrier(struct vs_fence *f)
 
 	/* where a marker can be had, it is none of these that is wanting */
 	if (vs_fence_may_mark(f) && vs_fence_record(f))
+		return false;
+	/* there will be one after the capture; see Note [Peers] */
+	if (f->has_context_events && counts_others(f))
 		return false;
 	pthread_mutex_lock(&f->barrier);
 	/*

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_flag [cycle | begin | full | peer | used | born]: frees memory, starts
+ * victim_flag [cycle | begin | full | full-captured | refused | peer | used |
+ * born]: frees memory, starts
  * a kernel that runs until the host raises a flag, and allocates meanwhile. The
  * simulated driver has the memory back by then and waits for nothing. So it is
  * beside an open capture. Not for a GPU: under the shim this ended well on an
@@ -58,11 +59,13 @@ static void run(CUfunction kernel, CUstream stream, int n_parts,
 }
 
 /* A little of a full device is freed, in parts, and is needed. */
-static void fill_and_need(CUfunction kernel, CUstream stream, int n_parts)
+static void fill_and_need(CUfunction kernel, CUstream stream, int n_parts,
+			  CUstream captured)
 {
 	CUdeviceptr rest, p[MOST_PARTS], block, at = 0;
 	void *arguments[] = {&at};
 	size_t available, total, size;
+	CUgraph graph;
 	CUresult result;
 
 	TRY(cuMemHostGetDevicePointer(&at, (void *)flag, 0));
@@ -73,15 +76,51 @@ static void fill_and_need(CUfunction kernel, CUstream stream, int n_parts)
 		p[i] = victim_alloc(size / n_parts);
 	TRY(cuMemsetD8(p[0], 1, size / n_parts));
 	TRY(cuCtxSynchronize());
+	if (captured)
+		TRY(cuStreamBeginCapture(captured,
+					 CU_STREAM_CAPTURE_MODE_RELAXED));
 	for (int i = 0; i < n_parts; i++)
 		victim_free(p[i]);
 	*flag = 0;
 	victim_launch(kernel, stream, arguments);
 	result = cuMemAlloc(&block, size / 4 * 11);
-	printf("full, %d parts: %s\n", n_parts, victim_name(result));
+	printf("full%s, %d parts: %s\n", captured ? ", captured" : "", n_parts,
+	       victim_name(result));
 	*flag = 1;
 	TRY(cuStreamSynchronize(stream));
+	if (captured) {
+		TRY(cuStreamEndCapture(captured, &graph));
+		TRY(cuGraphDestroy(graph));
+	}
 	TRY(cuMemFree(block));
+	victim_free(rest);
+}
+
+/* What cannot be had anyhow the driver refuses at once. */
+static void be_refused(CUfunction kernel, CUstream stream)
+{
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	CUdeviceptr rest, p, at = 0;
+	void *arguments[] = {&at};
+	CUmemGenericAllocationHandle handle;
+	size_t available, total;
+
+	TRY(cuMemHostGetDevicePointer(&at, (void *)flag, 0));
+	TRY(cuMemGetInfo(&available, &total));
+	rest = victim_alloc(available / 2);
+	p = victim_alloc(200 * MiB);
+	TRY(cuMemsetD8(p, 1, MiB));
+	TRY(cuCtxSynchronize());
+	victim_free(p);
+	*flag = 0;
+	victim_launch(kernel, stream, arguments);
+	printf("refused: %s\n",
+	       victim_name(cuMemCreate(&handle, total / MiB / 2 * 2 * MiB,
+				       &prop, 0)));
+	*flag = 1;
+	TRY(cuStreamSynchronize(stream));
 	victim_free(rest);
 }
 
@@ -244,7 +283,9 @@ int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
 	bool is_cycle = !strcmp(what, "cycle"),
-	     is_begin = !strcmp(what, "begin"), is_full = !strcmp(what, "full");
+	     is_begin = !strcmp(what, "begin"),
+	     is_full_captured = !strcmp(what, "full-captured"),
+	     is_full = !strcmp(what, "full") || is_full_captured;
 	CUfunction kernel;
 	CUstream stream, captured;
 	void *host;
@@ -266,7 +307,10 @@ int main(int argc, char **argv)
 	if (!strcmp(what, "peer"))
 		beside_a_peer();
 	for (int i = 1; is_full && i <= 100; i *= 10)
-		fill_and_need(kernel, stream, i);
+		fill_and_need(kernel, stream, i,
+			      is_full_captured ? captured : NULL);
+	if (!strcmp(what, "refused"))
+		be_refused(kernel, stream);
 	for (int i = 0; !*what && i < 2; i++) {
 		CUstream beside = i == 0 ? NULL : captured;
 

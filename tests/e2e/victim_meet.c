@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * victim_meet [captured]: two devices of one process, a thread for each, as a
+ * framework has them. Their kernels meet, as those of a collective do: each
+ * runs until the other is there. One thread gives its half, and captures its
+ * next graph (or does not); the other frees what it has finished with before it
+ * gives its own. A cuMemFree waits for no kernel of another device.
+ */
+#include <pthread.h>
+#include <unistd.h>
+
+#include "victim_link.h"
+
+static _Atomic uint32_t *is_met; /* the half of device 0 runs */
+static CUdeviceptr met_at;
+static CUcontext ctx[2];
+static CUdeviceptr weights[2];
+static CUfunction spin;
+static pthread_barrier_t barrier;
+static bool is_capturing;
+
+static void *be_device_1(void *unused)
+{
+	void *arguments[] = {&met_at};
+	CUstream stream, captured;
+	CUgraph graph;
+
+	TRY(cuCtxSetCurrent(ctx[1]));
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+	/* what it works on came from device 0, once */
+	TRY(cuMemcpyDtoDAsync(weights[1], weights[0], MiB, stream));
+	TRY(cuStreamSynchronize(stream));
+	victim_launch(spin, stream, arguments);
+	if (is_capturing) {
+		TRY(cuStreamBeginCapture(captured,
+					 CU_STREAM_CAPTURE_MODE_THREAD_LOCAL));
+		TRY(cuMemsetD8Async(weights[1], 0, MiB, captured));
+	}
+	pthread_barrier_wait(&barrier);
+	if (is_capturing) {
+		usleep(500000);
+		TRY(cuStreamEndCapture(captured, &graph));
+		TRY(cuGraphDestroy(graph));
+	}
+	TRY(cuStreamSynchronize(stream));
+	return unused;
+}
+
+static void CUDA_CB come(void *unused)
+{
+	(void)unused;
+	*is_met = 1;
+}
+
+int main(int argc, char **argv)
+{
+	pthread_t thread;
+	CUstream stream;
+
+	is_capturing = argc > 1 && !strcmp(argv[1], "captured");
+	for (int i = 0; i < 2; i++) {
+		ctx[i] = victim_start(i);
+		weights[i] = victim_alloc(MiB);
+	}
+	spin = victim_kernel("vs_spin_flag");
+	TRY(cuCtxEnablePeerAccess(ctx[0], 0));
+	TRY(cuCtxSetCurrent(ctx[0]));
+	TRY(cuMemHostAlloc((void **)&is_met, sizeof(*is_met),
+			   CU_MEMHOSTALLOC_DEVICEMAP |
+				   CU_MEMHOSTALLOC_PORTABLE));
+	TRY(cuMemHostGetDevicePointer(&met_at, (void *)is_met, 0));
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	pthread_barrier_init(&barrier, NULL, 2);
+	CHECK(pthread_create(&thread, NULL, be_device_1, NULL) == 0);
+	pthread_barrier_wait(&barrier);
+	for (int i = 0; i < 12; i++) {
+		CUdeviceptr p = victim_alloc(32 * MiB);
+
+		TRY(cuMemsetD8Async(p, i, MiB, stream));
+		victim_free(p);
+	}
+	TRY(cuLaunchHostFunc(stream, come, NULL));
+	TRY(cuStreamSynchronize(stream));
+	CHECK(pthread_join(thread, NULL) == 0);
+	puts("met");
+	return 0;
+}
