@@ -320,6 +320,8 @@ static bool climb_until(struct vs_pool *pool, enum vs_heap_kind kind,
 			is_hasty = false;
 			continue;
 		}
+		if (!is_last && vs_mark_wait_out(pool))
+			continue;
 		if (is_last || !may_bar || !vs_fence_barrier(f))
 			return false;
 		may_bar = false;

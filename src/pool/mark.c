@@ -163,6 +163,21 @@ bool vs_mark_may_bring(struct vs_pool *pool, uint64_t span)
 	return span <= room + unused + MISCOUNT;
 }
 
+bool vs_mark_wait_out(struct vs_pool *pool)
+{
+	struct vs_fence *f = &pool->fence;
+	uint64_t tag = 0;
+
+	pthread_mutex_lock(&pool->lock);
+	if (pool->held_up == vs_thread_self())
+		tag = pool->held_up_tag;
+	pthread_mutex_unlock(&pool->lock);
+	if (!vs_fence_has_events(f) || vs_fence_is_complete(f, tag) ||
+	    vs_pool_ctx_count() != 1)
+		return false;
+	return vs_fence_wait_tag(f, tag, UINT64_MAX);
+}
+
 /* The tag of what was freed last; 0 if nothing is pending or dead. */
 static uint64_t newest_tag(struct vs_pool *pool)
 {
@@ -225,6 +240,8 @@ static inline bool freed(struct vs_pool *pool, uint64_t bytes)
 	if (!vs_fence_mark(f))
 		return false;
 	clear_unmarked(pool);
+	pool->held_up_tag = pool->bare_tag;
+	pool->held_up = vs_thread_self();
 	return true;
 }
 

@@ -50,6 +50,13 @@ bool vs_mark_is_worth_a_wait(struct vs_pool *pool, uint64_t span);
  * of the device is current; no lock.
  */
 bool vs_mark_may_bring(struct vs_pool *pool, uint64_t span);
+/*
+ * In need: waits, without end, for what this very thread freed last, if that
+ * had a marker at once. The driver's cuMemFree would not have come back before.
+ * Not where there are several contexts, for whose work it would not have
+ * waited. Whether it waited.
+ */
+bool vs_mark_wait_out(struct vs_pool *pool);
 
 /*
  * Memory is scarce: most of the device's is held, or the driver had no more a

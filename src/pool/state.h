@@ -47,6 +47,7 @@ enum vs_heap_kind {
 };
 
 struct vs_slab;
+struct vs_thread;
 
 TAILQ_HEAD(vs_slab_list, vs_slab);
 
@@ -114,6 +115,9 @@ struct vs_pool {
 	_Atomic unsigned n_vain_asks; /* the last ones, in a row; the same */
 	/* threads that are out of memory, see Note [Hoards] in pool/ladder.c */
 	_Atomic unsigned n_short;
+	/* the last free with a marker of its own: whose, and its tag; lock */
+	const struct vs_thread *held_up;
+	uint64_t held_up_tag;
 	/* what was freed outlived the device's last context, see pool/end */
 	_Atomic bool is_left;
 	/* tag that pool/trim waited for in vain for others; in one thread */

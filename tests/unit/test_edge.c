@@ -380,6 +380,50 @@ static void test_large_chunks_below_a_limit(void **state)
 	take(80 * MiB);
 }
 
+#define OF_A_LONG_JOB (45000 * MS)
+
+/* The driver's free waits for as long as it takes. */
+static void test_what_a_thread_freed_is_waited_for(void **state)
+{
+	(void)state;
+	fresh_driver(8 * GiB);
+	fake.lag_ns = OF_A_LONG_JOB;
+	for (int i = 0; i < 3; i++)
+		give(take(5 * GiB + i * 512 * MiB));
+	assert_int_equal(fake.natives, 0);
+	assert_in_range(fake.now, 2 * OF_A_LONG_JOB, 3 * OF_A_LONG_JOB);
+}
+
+static void *give_it(void *p)
+{
+	give(*(CUdeviceptr *)p);
+	return NULL;
+}
+
+/* Nor would it have held up this one, which may have work to give yet. */
+static void test_not_what_another_freed(void **state)
+{
+	CUdeviceptr p;
+	pthread_t thread;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		fresh_driver(8 * GiB);
+		fake.lag_ns = OF_A_LONG_JOB;
+		p = take(5 * GiB);
+		if (i == 0) {
+			pthread_create(&thread, NULL, give_it, &p);
+			pthread_join(thread, NULL);
+		} else {
+			give(p);
+			vs_pool_ctx_born((CUcontext)0x99, 0);
+		}
+		assert_int_equal(vs_pool_alloc(5632 * MiB, &p),
+				 CUDA_ERROR_OUT_OF_MEMORY);
+		assert_in_range(fake.now, 0, OF_A_LONG_JOB);
+	}
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -396,6 +440,8 @@ int main(void)
 		T(a_large_request_finds_memory_scattered),
 		T(most_of_a_device_full_of_small_blocks_comes_back),
 		T(few_small_blocks_share_chunks),
+		T(what_a_thread_freed_is_waited_for),
+		T(not_what_another_freed),
 		T(large_chunks_below_a_limit),
 		T(the_drivers_last_bytes_are_counted),
 	};
