@@ -5,12 +5,15 @@
  * front of them all the same: a capture that it does not see begin is one that
  * the pool's markers destroy. Declared as cuda.h of CUDA 13.5 does; where the
  * toolkit has them, too, the compiler holds the two against each other.
+ * And those that make contexts of cudaGL.h and cudaVDPAU.h, which want headers
+ * of other libraries.
  */
 #ifndef VS_BASE_NEWER_H
 #define VS_BASE_NEWER_H
 
 #include <cuda.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #if CUDA_VERSION < 13010
 typedef struct CUstreamCigCaptureParams_st CUstreamCigCaptureParams;
@@ -69,6 +72,18 @@ CUresult CUDAAPI cuGraphAddNode_v3(CUgraphNode *out, CUgraph graph,
 				   CUgraphNodeParams *params);
 CUresult CUDAAPI cuGraphNodeSetParams_v2(CUgraphNode node,
 					 CUgraphNodeParams *params);
+
+CUresult CUDAAPI cuGLCtxCreate(CUcontext *ctx, unsigned int flags,
+			       CUdevice device);
+CUresult CUDAAPI cuGLCtxCreate_v2(CUcontext *ctx, unsigned int flags,
+				  CUdevice device);
+/* VdpDevice is a uint32_t, VdpGetProcAddress a function */
+CUresult CUDAAPI cuVDPAUCtxCreate(CUcontext *ctx, unsigned int flags,
+				  CUdevice device, uint32_t vdp_device,
+				  void *vdp_proc_address);
+CUresult CUDAAPI cuVDPAUCtxCreate_v2(CUcontext *ctx, unsigned int flags,
+				     CUdevice device, uint32_t vdp_device,
+				     void *vdp_proc_address);
 
 #if CUDA_VERSION >= 12080
 CUresult CUDAAPI cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src,

@@ -73,30 +73,28 @@ static void created(CUcontext ctx, CUdevice device)
 	vs_pool_ctx_come();
 }
 
+#define RETURN_CREATED(call, ...)                                              \
+	do {                                                                   \
+		bool is_open = vs_enter(VS_API_##call);                        \
+		CUresult result = vs_real.call(__VA_ARGS__);                   \
+                                                                               \
+		VS_CONTEXT_AGAIN(is_open, device, result,                      \
+				 vs_real.call(__VA_ARGS__));                   \
+		if (result == CUDA_SUCCESS && is_open)                         \
+			created(*out, device);                                 \
+		return vs_seen(result);                                        \
+	} while (0)
+
 VS_EXPORT CUresult CUDAAPI cuCtxCreate(CUcontext *out, unsigned int flags,
 				       CUdevice device)
 {
-	bool is_open = vs_enter(VS_API_cuCtxCreate);
-	CUresult result = vs_real.cuCtxCreate(out, flags, device);
-
-	VS_CONTEXT_AGAIN(is_open, device, result,
-			 vs_real.cuCtxCreate(out, flags, device));
-	if (result == CUDA_SUCCESS && is_open)
-		created(*out, device);
-	return vs_seen(result);
+	RETURN_CREATED(cuCtxCreate, out, flags, device);
 }
 
 VS_EXPORT CUresult CUDAAPI cuCtxCreate_v2(CUcontext *out, unsigned int flags,
 					  CUdevice device)
 {
-	bool is_open = vs_enter(VS_API_cuCtxCreate_v2);
-	CUresult result = vs_real.cuCtxCreate_v2(out, flags, device);
-
-	VS_CONTEXT_AGAIN(is_open, device, result,
-			 vs_real.cuCtxCreate_v2(out, flags, device));
-	if (result == CUDA_SUCCESS && is_open)
-		created(*out, device);
-	return vs_seen(result);
+	RETURN_CREATED(cuCtxCreate_v2, out, flags, device);
 }
 
 VS_EXPORT CUresult CUDAAPI cuCtxCreate_v3(CUcontext *out,
@@ -104,16 +102,8 @@ VS_EXPORT CUresult CUDAAPI cuCtxCreate_v3(CUcontext *out,
 					  int n_affinities, unsigned int flags,
 					  CUdevice device)
 {
-	bool is_open = vs_enter(VS_API_cuCtxCreate_v3);
-	CUresult result = vs_real.cuCtxCreate_v3(out, affinities, n_affinities,
-						 flags, device);
-
-	VS_CONTEXT_AGAIN(is_open, device, result,
-			 vs_real.cuCtxCreate_v3(out, affinities, n_affinities,
-						flags, device));
-	if (result == CUDA_SUCCESS && is_open)
-		created(*out, device);
-	return vs_seen(result);
+	RETURN_CREATED(cuCtxCreate_v3, out, affinities, n_affinities, flags,
+		       device);
 }
 
 #if CUDA_VERSION >= 12050
@@ -121,16 +111,41 @@ VS_EXPORT CUresult CUDAAPI cuCtxCreate_v4(CUcontext *out,
 					  CUctxCreateParams *params,
 					  unsigned int flags, CUdevice device)
 {
-	bool is_open = vs_enter(VS_API_cuCtxCreate_v4);
-	CUresult result = vs_real.cuCtxCreate_v4(out, params, flags, device);
-
-	VS_CONTEXT_AGAIN(is_open, device, result,
-			 vs_real.cuCtxCreate_v4(out, params, flags, device));
-	if (result == CUDA_SUCCESS && is_open)
-		created(*out, device);
-	return vs_seen(result);
+	RETURN_CREATED(cuCtxCreate_v4, out, params, flags, device);
 }
 #endif
+
+/* For OpenGL and VDPAU; contexts like others. */
+VS_EXPORT CUresult CUDAAPI cuGLCtxCreate(CUcontext *out, unsigned int flags,
+					 CUdevice device)
+{
+	RETURN_CREATED(cuGLCtxCreate, out, flags, device);
+}
+
+VS_EXPORT CUresult CUDAAPI cuGLCtxCreate_v2(CUcontext *out, unsigned int flags,
+					    CUdevice device)
+{
+	RETURN_CREATED(cuGLCtxCreate_v2, out, flags, device);
+}
+
+VS_EXPORT CUresult CUDAAPI cuVDPAUCtxCreate(CUcontext *out, unsigned int flags,
+					    CUdevice device,
+					    uint32_t vdp_device,
+					    void *vdp_proc_address)
+{
+	RETURN_CREATED(cuVDPAUCtxCreate, out, flags, device, vdp_device,
+		       vdp_proc_address);
+}
+
+VS_EXPORT CUresult CUDAAPI cuVDPAUCtxCreate_v2(CUcontext *out,
+					       unsigned int flags,
+					       CUdevice device,
+					       uint32_t vdp_device,
+					       void *vdp_proc_address)
+{
+	RETURN_CREATED(cuVDPAUCtxCreate_v2, out, flags, device, vdp_device,
+		       vdp_proc_address);
+}
 
 /* The link to a context's attaches, or to the end; lock. */
 static struct attached **find_attached(CUcontext ctx)

@@ -3,8 +3,14 @@
  * victim_late context|peer: work of one context still reads a block that was
  * freed when another context comes, or gets access, and writes to a new one.
  * The work must read what was there.
+ *
+ * victim_late gl: so must that of a context for OpenGL, in which nothing is
+ * allocated or freed.
  */
 #include "victim_link.h"
+
+CUresult CUDAAPI cuGLCtxCreate_v2(CUcontext *ctx, unsigned int flags,
+				  CUdevice device);
 
 #define SIZE (100 * MiB)
 #define N_WORDS ((uint64_t)(SIZE / 4))
@@ -52,6 +58,7 @@ static void fill(CUdeviceptr p, uint32_t value)
 int main(int argc, char **argv)
 {
 	bool is_peer = argc > 1 && strcmp(argv[1], "peer") == 0;
+	bool is_gl = argc > 1 && strcmp(argv[1], "gl") == 0;
 	CUcontext first = victim_start(0), other = NULL;
 	CUfunction sleep = victim_kernel("vs_sleep");
 	CUfunction copy = victim_kernel("vs_copy");
@@ -73,14 +80,23 @@ int main(int argc, char **argv)
 	TRY(cuMemsetD8(from, 1, SIZE));
 	TRY(cuMemsetD8(to, 0, SIZE));
 	TRY(cuCtxSynchronize());
+	if (is_gl) {
+		TRY(cuGLCtxCreate_v2(&other, 0, 0));
+		TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+		sleep = victim_kernel("vs_sleep");
+		copy = victim_kernel("vs_copy");
+	}
 	victim_launch(sleep, stream, sleep_args);
 	victim_launch(copy, stream, copy_args);
+	TRY(cuCtxSetCurrent(first));
 	victim_free(from);
-	let_in(is_peer, first, other);
+	if (!is_gl)
+		let_in(is_peer, first, other);
 	next = next_block(is_peer, first);
 	fill(next, 0xeeeeeeee);
-	TRY(cuCtxSetCurrent(first));
+	TRY(cuCtxSetCurrent(is_gl ? other : first));
 	TRY(cuCtxSynchronize());
+	TRY(cuCtxSetCurrent(first));
 	printf("the copy read what was there: %s\n",
 	       victim_is_filled(to, SIZE, 1) ? "yes" : "no");
 	return 0;

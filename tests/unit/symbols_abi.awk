@@ -3,12 +3,13 @@
 # Makes a C file of api.def that does not compile unless each row's name,
 # version and flags are those of just that function in cudaTypedefs.h: a wrong
 # one would give programs a wrapper for another ABI. What is newer than that
-# cudaTypedefs.h is left out.
+# cudaTypedefs.h is left out, and what other headers have.
 BEGIN {
 	FS = "[(), \t]+"
 	print "#include \"base/newer.h\"\n\n#include <cudaTypedefs.h>"
 }
 /^#(if|endif)/ && inside { print }
+/^(API|USE)\(cu(GL|VDPAU)/ { next }
 /^(API|USE)\(/ {
 	inside = 1
 	gsub(/"/, "", $3)
