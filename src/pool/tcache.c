@@ -401,6 +401,27 @@ static uint64_t flush_cache(struct vs_pool *pool, struct vs_tcache *tc,
 	return bytes;
 }
 
+/*
+ * The batches of a cache that is not used, which are empty, serve others: two
+ * of 4 KiB for each class that a thread ever had anything of. pool.lock held.
+ */
+static void close_bins(struct vs_tcache *tc)
+{
+	spin_lock(tc);
+	for (unsigned c = 0; c < VS_N_CLASSES; c++) {
+		struct vs_bin *bin = &tc->bin[c];
+
+		/* cap 0: see flush_bin() */
+		if (!bin->idle || bin->cap == 0 ||
+		    bin->idle->n + bin->freed->n > 0)
+			continue;
+		vs_meta_free(bin->idle, sizeof(*bin->idle));
+		vs_meta_free(bin->freed, sizeof(*bin->freed));
+		bin->idle = bin->freed = NULL;
+	}
+	spin_unlock(tc);
+}
+
 struct vs_tcache *vs_tcache_find(struct vs_thread *t, CUcontext handle)
 {
 	struct vs_tcache *tc;
@@ -566,6 +587,7 @@ void vs_tcache_exit(struct vs_thread *t)
 	for (struct vs_tcache *tc = t->cache; tc; tc = tc->next) {
 		pthread_mutex_lock(&tc->pool->lock);
 		flush_cache(tc->pool, tc, false);
+		close_bins(tc);
 		pthread_mutex_unlock(&tc->pool->lock);
 	}
 	vs_thread_come_back(t);

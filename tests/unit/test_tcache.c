@@ -536,6 +536,39 @@ static void test_one_at_a_time_while_memory_is_short(void **state)
 	atomic_store(&tc->pool->n_short, 0);
 }
 
+static int count_open(const struct vs_tcache *tc)
+{
+	int n = 0;
+
+	for (int c = 0; c < VS_N_CLASSES; c++)
+		n += tc->bin[c].idle || tc->bin[c].freed;
+	return n;
+}
+
+static void *use_all_classes(void *tc_out)
+{
+	for (int c = 0; c < VS_N_CLASSES; c++)
+		give(take(vs_class_size(c)));
+	*(struct vs_tcache **)tc_out = vs_thread_self()->cache;
+	return NULL;
+}
+
+/* It had 8 KiB of the host's for each class. */
+static void test_no_batches_of_who_has_ended(void **state)
+{
+	struct vs_tcache *tc;
+	pthread_t thread;
+
+	(void)state;
+	use_all_classes(&tc);
+	assert_int_equal(count_open(tc), VS_N_CLASSES);
+	for (int i = 0; i < 2; i++) {
+		pthread_create(&thread, NULL, use_all_classes, &tc);
+		pthread_join(thread, NULL);
+		assert_int_equal(count_open(tc), 0);
+	}
+}
+
 enum { N_CLASSES = 8, N_OF_EACH = 30, N_RESTING = 8, TICK_MS = 750 };
 
 static sem_t is_done, may_free, may_end;
@@ -622,6 +655,7 @@ int main(void)
 				       fresh),
 		cmocka_unit_test_setup(test_one_at_a_time_while_memory_is_short,
 				       fresh),
+		cmocka_unit_test_setup(test_no_batches_of_who_has_ended, fresh),
 		cmocka_unit_test_setup(test_decay_of_what_threads_rest_on,
 				       fresh),
 	};
