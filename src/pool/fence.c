@@ -290,10 +290,10 @@ static unsigned count_old(const struct vs_fence *f, unsigned n)
  * How many of the oldest markers are complete. What is complete covers what is
  * older, so the first one looked at is the newest that is due (the next that is
  * kept at most: it is not covered). If it is complete the steps grow from
- * there, else from the oldest, and shrink again before what is not. f->lock
- * held.
+ * there, else from the oldest, and shrink again before what is not. `is_brief`:
+ * one that is complete will do. f->lock held.
  */
-static unsigned count_done(struct vs_fence *f)
+static unsigned count_done(struct vs_fence *f, bool is_brief)
 {
 	unsigned n = f->tail - f->head, n_done = 0, next_step = 1;
 	unsigned step = n > 1 ? count_old(f, n) : 1;
@@ -310,6 +310,8 @@ static unsigned count_done(struct vs_fence *f)
 		vs_stat_add(f->stats, polls, 1);
 		if (marker_is_done(f, m)) {
 			n_done = i + 1;
+			if (is_brief)
+				break;
 			step = next_step;
 			next_step *= 2;
 			continue;
@@ -329,13 +331,13 @@ static unsigned count_done(struct vs_fence *f)
 }
 
 /* f->lock held, capture mode relaxed. Returns whether `complete` moved. */
-static bool poll_markers(struct vs_fence *f)
+static bool look_at_markers(struct vs_fence *f, bool is_brief)
 {
 	uint64_t calm_age = f->calm_age;
 	unsigned n;
 
 	f->calm_age = 0;
-	n = count_done(f);
+	n = count_done(f, is_brief);
 	for (unsigned i = 0; i < n; i++) {
 		struct vs_marker *m = &f->ring[f->head % VS_MARKERS];
 
@@ -345,6 +347,9 @@ static bool poll_markers(struct vs_fence *f)
 			f->due = vs_vmm_ticks() - m->recorded;
 			atomic_store_explicit(&f->lag, f->due,
 					      memory_order_relaxed);
+			/* newer ones may be as well */
+			if (is_brief)
+				f->due /= 2;
 		}
 		f->head++;
 	}
@@ -352,6 +357,11 @@ static bool poll_markers(struct vs_fence *f)
 		atomic_store_explicit(&f->calm_lag, calm_age,
 				      memory_order_relaxed);
 	return n > 0;
+}
+
+static bool poll_markers(struct vs_fence *f)
+{
+	return look_at_markers(f, false);
 }
 
 uint64_t vs_fence_calm_lag(struct vs_fence *f)
@@ -398,7 +408,8 @@ void vs_fence_glance_at(struct vs_fence *f, uint64_t now)
 		return;
 	atomic_store_explicit(&f->looked, now, memory_order_relaxed);
 	vs_vmm_relax(&saved);
-	poll_markers(f);
+	/* where later work waits instead of the host, nothing hangs on it */
+	look_at_markers(f, vs_fence_may_order(f));
 	vs_vmm_unrelax(saved);
 	pthread_mutex_unlock(&f->lock);
 }

@@ -98,6 +98,35 @@ static void test_those_due_are_asked_first(void **state)
 	assert_int_equal(polls() - before, 2);
 }
 
+/* While work waits on the device: one that was likely to be complete, and is.
+ */
+static void test_a_look_that_nothing_hangs_on_is_brief(void **state)
+{
+	uint64_t before, first, last = 0, n_looks = 0;
+
+	(void)state;
+	fence->may_order = true;
+	atomic_store(&vs_stream.n, VS_STREAM_ENOUGH);
+	record(LAG);
+	fake.now += LAG;
+	assert_true(vs_fence_poll(fence));
+	first = record(0);
+	for (int i = 0; i < MANY; i++) {
+		fake.now += LAG / MANY;
+		last = record(0);
+	}
+	before = polls();
+	vs_fence_glance_at(fence, vs_vmm_ticks());
+	assert_int_equal(polls() - before, 1);
+	assert_true(vs_fence_is_complete(fence, first));
+	assert_false(vs_fence_is_complete(fence, last));
+	/* newer ones are tried the next time */
+	while (!vs_fence_is_complete(fence, last) && n_looks++ < 10)
+		vs_fence_glance_at(fence, vs_vmm_ticks());
+	assert_in_range(n_looks, 2, 8);
+	atomic_store(&vs_stream.n, 0);
+}
+
 /* One look a turn, while the oldest is long overdue. */
 static void test_a_wait_asks_for_the_oldest(void **state)
 {
@@ -433,6 +462,8 @@ int main(void)
 		cmocka_unit_test_setup(test_few_are_asked, fresh),
 		cmocka_unit_test_setup(test_all_complete_ones_are_found, fresh),
 		cmocka_unit_test_setup(test_those_due_are_asked_first, fresh),
+		cmocka_unit_test_setup(
+			test_a_look_that_nothing_hangs_on_is_brief, fresh),
 		cmocka_unit_test_setup(test_a_wait_asks_for_the_oldest, fresh),
 		cmocka_unit_test_setup(test_a_kept_one_is_not_passed_over,
 				       fresh),
