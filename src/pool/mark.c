@@ -229,6 +229,7 @@ static bool is_clothed(struct vs_fence *f, uint64_t tag)
 static inline bool freed(struct vs_pool *pool, uint64_t bytes)
 {
 	struct vs_fence *f = &pool->fence;
+	uint64_t covered;
 
 	if (is_clothed(f, pool->bare_tag))
 		pool->bare_bytes = pool->unmarked_bytes = 0;
@@ -240,7 +241,9 @@ static inline bool freed(struct vs_pool *pool, uint64_t bytes)
 	if (!vs_fence_mark(f))
 		return false;
 	clear_unmarked(pool);
-	pool->held_up_tag = pool->bare_tag;
+	/* no newer: of that there is no marker yet */
+	covered = atomic_load_explicit(&f->covered, memory_order_relaxed);
+	pool->held_up_tag = pool->bare_tag < covered ? pool->bare_tag : covered;
 	pool->held_up = vs_thread_self();
 	return true;
 }
