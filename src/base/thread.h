@@ -74,6 +74,12 @@ static inline struct vs_thread *vs_thread_self(void)
 	return __builtin_expect(t != NULL, 1) ? t : vs_thread_make();
 }
 
+/* The living thread that owns it, which no other has the number of. */
+static inline int vs_thread_tid(const struct vs_thread *t)
+{
+	return t ? atomic_load_explicit(&t->in_use, memory_order_relaxed) : 0;
+}
+
 /* Counts a call of api.def row `api` by this thread. */
 static inline void vs_thread_count(struct vs_thread *t, enum vs_api api)
 {

@@ -58,13 +58,15 @@ void vs_fence_failed(struct vs_fence *f, const char *call, CUresult r)
 
 void vs_fence_mend(struct vs_fence *f)
 {
-	if (!atomic_load(&f->is_broken) ||
+	if (!atomic_load(&f->is_broken) || vs_capture_count() > 0 ||
 	    vs_vmm_clock() < atomic_load(&f->broke) + MEND_NS)
 		return;
 	/* one that fails, now or later, breaks it again */
 	atomic_store(&f->is_broken, false);
-	if (vs_fence_record(f) && !atomic_load(&f->is_broken))
+	if (vs_fence_record(f))
 		vs_info("markers work again: allocations are served");
+	else /* a capture has begun, perhaps */
+		atomic_store(&f->is_broken, true);
 }
 
 /* One event in one context; f->lock held, captures shut out. */

@@ -25,8 +25,8 @@
  * the device, and of devices that have copied or set any of its memory (Note
  * [Copies of peers] in hook/copy.h). No wait beside a capture tells such a copy
  * from a kernel, be it that of a collective, whose other half comes after this
- * very free: where another device counts, what is freed there stays pending
- * until a marker can be had.
+ * very free: where another device counts, what is freed there stays pending,
+ * until it is needed or a marker can be had.
  *
  * Note [One stream]: policy stream goes by what the host has seen. But while
  * the program has one context, and all its work comes in one stream (Note [Two
@@ -209,6 +209,14 @@ static inline bool vs_fence_is_bare(const struct vs_fence *f)
 	       atomic_load_explicit(&f->covered, memory_order_relaxed);
 }
 
+/* Other devices have copied the memory; see Note [Peers]. */
+static inline bool vs_fence_counts_others(const struct vs_fence *f)
+{
+	uint64_t counting = atomic_load(f->counting);
+
+	return (counting & (counting - 1)) != 0;
+}
+
 /* Markers are the driver's events, and none has failed. */
 static inline bool vs_fence_has_events(const struct vs_fence *f)
 {
@@ -351,6 +359,12 @@ static inline void vs_fence_forget_waiters(struct vs_fence *f)
 void vs_fence_heed(struct vs_fence *f, const struct vs_ctx *ctx,
 		   _Atomic unsigned *need, uint64_t patience_ns);
 
+/*
+ * Waits for this very marker, as long as it takes: whether it is complete. Not
+ * if it is not in flight.
+ */
+bool vs_fence_wait_out(struct vs_fence *f, uint64_t epoch);
+
 /* Records if `tag` has no marker yet and waits until that is seen complete. */
 bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns);
 
@@ -360,7 +374,7 @@ bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns);
  * cuMemFree does. For need only. Not first for all contexts where there is no
  * capture yet: one that is about to begin waits for a thread that does so, and
  * keeps others from it, too. False if a marker can be recorded, which is then,
- * or a context has no means for any of this, or another device counts.
+ * or a context has no means for any of this.
  */
 bool vs_fence_barrier(struct vs_fence *f);
 

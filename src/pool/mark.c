@@ -166,16 +166,16 @@ bool vs_mark_may_bring(struct vs_pool *pool, uint64_t span)
 bool vs_mark_wait_out(struct vs_pool *pool)
 {
 	struct vs_fence *f = &pool->fence;
-	uint64_t tag = 0;
+	uint64_t epoch = 0;
 
 	pthread_mutex_lock(&pool->lock);
-	if (pool->held_up == vs_thread_self())
-		tag = pool->held_up_tag;
+	if (pool->held_up == vs_thread_tid(vs_thread_self()))
+		epoch = pool->held_up_epoch;
 	pthread_mutex_unlock(&pool->lock);
-	if (!vs_fence_has_events(f) || vs_fence_is_complete(f, tag) ||
+	if (!vs_fence_has_events(f) || vs_fence_is_complete(f, epoch) ||
 	    vs_pool_ctx_count() != 1)
 		return false;
-	return vs_fence_wait_tag(f, tag, UINT64_MAX);
+	return vs_fence_wait_out(f, epoch);
 }
 
 /* The tag of what was freed last; 0 if nothing is pending or dead. */
@@ -229,7 +229,6 @@ static bool is_clothed(struct vs_fence *f, uint64_t tag)
 static inline bool freed(struct vs_pool *pool, uint64_t bytes)
 {
 	struct vs_fence *f = &pool->fence;
-	uint64_t covered;
 
 	if (is_clothed(f, pool->bare_tag))
 		pool->bare_bytes = pool->unmarked_bytes = 0;
@@ -241,10 +240,6 @@ static inline bool freed(struct vs_pool *pool, uint64_t bytes)
 	if (!vs_fence_mark(f))
 		return false;
 	clear_unmarked(pool);
-	/* no newer: of that there is no marker yet */
-	covered = atomic_load_explicit(&f->covered, memory_order_relaxed);
-	pool->held_up_tag = pool->bare_tag < covered ? pool->bare_tag : covered;
-	pool->held_up = vs_thread_self();
 	return true;
 }
 
@@ -398,7 +393,8 @@ void vs_mark_wait_at_free(struct vs_pool *pool)
 	struct vs_fence *f = &pool->fence;
 	uint64_t bytes, most, tag;
 
-	if (vs_fence_may_mark(f))
+	if (vs_fence_may_mark(f) ||
+	    (f->has_context_events && vs_fence_counts_others(f)))
 		return;
 	pthread_mutex_lock(&pool->lock);
 	bytes = pool->bare_bytes;

@@ -47,7 +47,6 @@ enum vs_heap_kind {
 };
 
 struct vs_slab;
-struct vs_thread;
 
 TAILQ_HEAD(vs_slab_list, vs_slab);
 
@@ -115,9 +114,9 @@ struct vs_pool {
 	_Atomic unsigned n_vain_asks; /* the last ones, in a row; the same */
 	/* threads that are out of memory, see Note [Hoards] in pool/ladder.c */
 	_Atomic unsigned n_short;
-	/* the last free with a marker of its own: whose, and its tag; lock */
-	const struct vs_thread *held_up;
-	uint64_t held_up_tag;
+	/* the last range that had its marker in its free: whose, which; lock */
+	int held_up; /* a thread, by tid */
+	uint64_t held_up_epoch;
 	/* what was freed outlived the device's last context, see pool/end */
 	_Atomic bool is_left;
 	/* tag that pool/trim waited for in vain for others; in one thread */

@@ -137,16 +137,11 @@ uint64_t vs_pool_trim(void)
 	return released;
 }
 
-/*
- * Waits for some of what was freed, by a marker if that can be had. Without
- * context events there is none, and no patience; but little is pending where
- * memory is scarce (pool/mark).
- */
+/* Waits for some of what was freed, by a marker if that can be had. */
 static bool wait_for_some(struct vs_fence *f)
 {
-	return f->has_context_events &&
-	       (vs_fence_wait(f, RELIEF_PATIENCE) ||
-		(vs_capture_count() == 0 && vs_fence_barrier(f)));
+	return vs_fence_wait(f, RELIEF_PATIENCE) ||
+	       (vs_capture_count() == 0 && vs_fence_barrier(f));
 }
 
 /*
@@ -303,7 +298,9 @@ bool vs_pool_is_waiting(int i)
 {
 	struct vs_pool *pool = vs_pool_by_index(i);
 
-	return pool && is_waiting(pool);
+	/* or markers will be tried again (vs_fence_mend) */
+	return pool &&
+	       (is_waiting(pool) || atomic_load(&pool->fence.is_broken));
 }
 
 /*

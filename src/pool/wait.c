@@ -174,6 +174,27 @@ void vs_fence_heed(struct vs_fence *f, const struct vs_ctx *ctx,
 	leave(f, began);
 }
 
+/* It is in flight itself, not thinned out: a later one covers later work. */
+static bool has_marker(struct vs_fence *f, uint64_t epoch)
+{
+	bool is_there = false;
+
+	pthread_mutex_lock(&f->lock);
+	for (unsigned i = f->head; i != f->tail; i++)
+		is_there |= f->ring[i % VS_MARKERS].epoch == epoch;
+	pthread_mutex_unlock(&f->lock);
+	return is_there;
+}
+
+bool vs_fence_wait_out(struct vs_fence *f, uint64_t epoch)
+{
+	while (!vs_fence_is_complete(f, epoch)) {
+		if (!has_marker(f, epoch) || !vs_fence_wait(f, UINT64_MAX))
+			return vs_fence_is_complete(f, epoch);
+	}
+	return true;
+}
+
 bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns)
 {
 	vs_fence_cover(f, tag);
@@ -209,14 +230,6 @@ static bool wait_behind_barrier(struct vs_fence *f)
 	return true;
 }
 
-/* Devices have copied the memory whose kernels may wait for this thread. */
-static bool counts_others(struct vs_fence *f)
-{
-	uint64_t counting = atomic_load(f->counting);
-
-	return (counting & (counting - 1)) != 0;
-}
-
 bool vs_fence_barrier(struct vs_fence *f)
 {
 	uint64_t tag = vs_fence_tag(f);
@@ -224,9 +237,6 @@ bool vs_fence_barrier(struct vs_fence *f)
 
 	/* where a marker can be had, it is none of these that is wanting */
 	if (vs_fence_may_mark(f) && vs_fence_record(f))
-		return false;
-	/* there will be one after the capture; see Note [Peers] */
-	if (f->has_context_events && counts_others(f))
 		return false;
 	pthread_mutex_lock(&f->barrier);
 	/*

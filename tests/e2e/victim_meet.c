@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_meet [captured]: two devices of one process, a thread for each, as a
- * framework has them. Their kernels meet, as those of a collective do: each
- * runs until the other is there. One thread gives its half, and captures its
- * next graph (or does not); the other frees what it has finished with before it
- * gives its own. A cuMemFree waits for no kernel of another device.
+ * victim_meet [captured | rounds]: two devices of one process, a thread for
+ * each, as a framework has them. Their kernels meet, as those of a collective
+ * do: each runs until the other is there. One thread gives its half, and
+ * captures its next graph (or does not); the other frees what it has finished
+ * with before it gives its own. A cuMemFree waits for no kernel of another
+ * device.
+ *
+ * rounds: beside a capture, and work that is complete each time, one goes round
+ * with many times the memory that the device has.
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -53,6 +57,30 @@ static void CUDA_CB come(void *unused)
 	*is_met = 1;
 }
 
+static void go_round(CUstream stream)
+{
+	CUstream captured, other;
+	CUgraph graph;
+
+	TRY(cuCtxSetCurrent(ctx[1]));
+	TRY(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	TRY(cuMemcpyDtoDAsync(weights[1], weights[0], MiB, other));
+	TRY(cuStreamSynchronize(other));
+	TRY(cuCtxSetCurrent(ctx[0]));
+	TRY(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+	TRY(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+	for (int i = 0; i < 100; i++) {
+		CUdeviceptr p = victim_alloc((100 + i) * MiB);
+
+		TRY(cuMemsetD8Async(p, i, MiB, stream));
+		TRY(cuStreamSynchronize(stream));
+		victim_free(p);
+	}
+	TRY(cuStreamEndCapture(captured, &graph));
+	TRY(cuGraphDestroy(graph));
+	puts("round");
+}
+
 int main(int argc, char **argv)
 {
 	pthread_t thread;
@@ -71,6 +99,10 @@ int main(int argc, char **argv)
 				   CU_MEMHOSTALLOC_PORTABLE));
 	TRY(cuMemHostGetDevicePointer(&met_at, (void *)is_met, 0));
 	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	if (argc > 1 && !strcmp(argv[1], "rounds")) {
+		go_round(stream);
+		return 0;
+	}
 	pthread_barrier_init(&barrier, NULL, 2);
 	CHECK(pthread_create(&thread, NULL, be_device_1, NULL) == 0);
 	pthread_barrier_wait(&barrier);

@@ -407,11 +407,15 @@ static void test_not_what_another_freed(void **state)
 	pthread_t thread;
 
 	(void)state;
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 3; i++) {
 		fresh_driver(8 * GiB);
 		fake.lag_ns = OF_A_LONG_JOB;
+		p = take(4096);
+		/* a little of its own, whose marker comes when it is needed */
+		if (i == 1)
+			give(p);
 		p = take(5 * GiB);
-		if (i == 0) {
+		if (i < 2) {
 			pthread_create(&thread, NULL, give_it, &p);
 			pthread_join(thread, NULL);
 		} else {

@@ -354,14 +354,23 @@ static void test_markers_are_tried_again(void **state)
 	vs_real.cuCtxRecordEvent = fails;
 	assert_false(vs_fence_record(fence));
 	give(take(64 << 20));
-	natives = fake.natives;
-	assert_true(natives > 0);
+	assert_true(fake.natives > 0);
 	for (int i = 0; i < 30; i++) {
 		fake.now += 1000 * MS;
 		vs_pool_tick();
 		assert_true(atomic_load(&fence->is_broken));
+		/* or nobody would tick */
+		assert_true(vs_pool_is_waiting(0));
 	}
 	vs_real.cuCtxRecordEvent = record_event;
+	/* not beside a capture */
+	vs_capture_before_begin((CUstream)0x77);
+	vs_capture_after_begin((CUstream)0x77, false,
+			       CU_STREAM_CAPTURE_MODE_RELAXED, true);
+	fake.now += 11000 * MS;
+	vs_pool_tick();
+	assert_true(atomic_load(&fence->is_broken));
+	vs_capture_ended((CUstream)0x77, false);
 	for (int i = 0; i < 11; i++) {
 		fake.now += 1000 * MS;
 		vs_pool_tick();
@@ -372,6 +381,7 @@ static void test_markers_are_tried_again(void **state)
 		vs_pool_tick();
 	}
 	assert_in_range(fake.held, 0, 80 << 20);
+	natives = fake.natives;
 	give(take(64 << 20));
 	assert_int_equal(fake.natives, natives);
 }
