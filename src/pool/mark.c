@@ -259,8 +259,13 @@ static bool is_much(const struct vs_pool *pool)
 void vs_mark_freed(struct vs_pool *pool, uint64_t bytes)
 {
 	/* first: what has a marker by now counts no more */
-	if (freed(pool, bytes))
+	if (freed(pool, bytes)) {
+		/* the range's own: see vs_mark_wait_out() */
+		pool->held_up = vs_thread_tid(vs_thread_self());
+		pool->held_up_epoch = atomic_load_explicit(
+			&pool->fence.covered, memory_order_relaxed);
 		return;
+	}
 	if (pool->unmarked_bytes == 0)
 		pool->unmarked_since = vs_vmm_ticks();
 	pool->unmarked_bytes += bytes;

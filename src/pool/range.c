@@ -517,23 +517,10 @@ void vs_range_put_off(struct vs_pool *pool, struct vs_range *r)
 	show_pending(pool);
 }
 
-/* See vs_mark_wait_out(): `covered`, before the free. Lock. */
-static inline void note_held_up(struct vs_pool *pool, uint64_t covered)
-{
-	uint64_t now = atomic_load_explicit(&pool->fence.covered,
-					    memory_order_relaxed);
-
-	if (__builtin_expect(now == covered, 1))
-		return;
-	pool->held_up = vs_thread_tid(vs_thread_self());
-	pool->held_up_epoch = now;
-}
-
 CUresult vs_range_free(struct vs_pool *pool, struct vs_ctx *current,
 		       CUdeviceptr p)
 {
 	struct vs_range *r;
-	uint64_t covered;
 
 	pthread_mutex_lock(&pool->lock);
 	r = is_dead(current) ? NULL : vs_owner_live(pool, p);
@@ -541,8 +528,6 @@ CUresult vs_range_free(struct vs_pool *pool, struct vs_ctx *current,
 		pthread_mutex_unlock(&pool->lock);
 		return VS_PASS;
 	}
-	covered = atomic_load_explicit(&pool->fence.covered,
-				       memory_order_relaxed);
 	vs_range_end_life(pool, r);
 	if (r->is_pinned) {
 		vs_dead_bury(pool, r);
@@ -550,7 +535,6 @@ CUresult vs_range_free(struct vs_pool *pool, struct vs_ctx *current,
 		vs_range_put_off(pool, r);
 	}
 	vs_mark_at_free(pool);
-	note_held_up(pool, covered);
 	pthread_mutex_unlock(&pool->lock);
 	vs_mark_wait_at_free(pool);
 	return CUDA_SUCCESS;
