@@ -63,10 +63,13 @@ void vs_fence_mend(struct vs_fence *f)
 		return;
 	/* one that fails, now or later, breaks it again */
 	atomic_store(&f->is_broken, false);
-	if (vs_fence_record(f))
-		vs_info("markers work again: allocations are served");
-	else /* a capture has begun, perhaps */
+	if (!vs_fence_record(f)) {
+		/* a capture has begun, perhaps */
 		atomic_store(&f->is_broken, true);
+		return;
+	}
+	atomic_store(&f->is_told, false);
+	vs_info("markers work again: allocations are served");
 }
 
 /* One event in one context; f->lock held, captures shut out. */

@@ -103,8 +103,7 @@ struct vs_fence {
 	_Atomic uint64_t covered; /* a marker stands for these tags, or did */
 	_Atomic uint64_t done;	  /* memory with these tags may be handed out */
 	_Atomic uint64_t complete; /* and, up to this one, be unmapped */
-	_Atomic bool
-		is_broken;     /* a marker failed: there are none for a while */
+	_Atomic bool is_broken;	   /* a marker failed: none for a while */
 	_Atomic uint64_t bare; /* the newest tag that anything was freed with */
 	_Atomic bool is_loose; /* unmarked work came since the last free */
 	_Atomic bool is_barred; /* policy stream orders nothing any more */
@@ -139,7 +138,7 @@ struct vs_fence {
 	struct vs_stats *stats;
 	uint64_t began_ns, began_ticks; /* constant: clock, ticks at the init */
 	_Atomic uint64_t broke;		/* is_broken: the last time; ns */
-	_Atomic bool is_told;		/* ... and that was said */
+	_Atomic bool is_told;		/* that was said */
 };
 
 void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
