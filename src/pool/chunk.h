@@ -93,10 +93,18 @@ static inline uint64_t vs_chunk_idle_at(const struct vs_chunk *c,
 	return end == VS_CHUNK_HEAD ? c->head : c->tail;
 }
 
+/* An idle chunk of more bytes is not for a block of `span` (Note [Vast]). */
+static inline uint64_t vs_chunk_most_for(uint64_t span)
+{
+	uint64_t most = span * VS_VAST_TIMES;
+
+	return most > VS_VAST_LEAST ? most : VS_VAST_LEAST;
+}
+
 /* Nothing is in it, and so few bytes are not to be the first. */
 static inline bool vs_chunk_is_too_vast(const struct vs_chunk *c, uint64_t span)
 {
-	return c->is_vast && c->used == 0 && span < c->size / VS_VAST_TIMES;
+	return c->is_vast && c->used == 0 && c->size > vs_chunk_most_for(span);
 }
 
 /* The address behind a view. */

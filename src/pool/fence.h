@@ -413,6 +413,16 @@ void vs_fence_reset(struct vs_fence *f, uint64_t epoch);
  */
 bool vs_fence_locked(struct vs_fence *f, uint64_t tag,
 		     bool (*do_it)(struct vs_fence *f, uint64_t tag));
+/* The first in flight that covers a tag, or NULL; f->lock held. */
+static inline struct vs_marker *vs_fence_marker_of(struct vs_fence *f,
+						   uint64_t tag)
+{
+	for (unsigned i = f->head; i != f->tail; i++) {
+		if (f->ring[i % VS_MARKERS].epoch >= tag)
+			return &f->ring[i % VS_MARKERS];
+	}
+	return NULL;
+}
 /* `done`, `complete` or `covered` never fall; f->lock held. */
 static inline void vs_fence_raise(_Atomic uint64_t *to, uint64_t epoch)
 {

@@ -323,14 +323,14 @@ static bool release_vast(struct vs_pool *pool, uint64_t span)
 
 	pthread_mutex_lock(&pool->lock);
 	if (vs_chunks_are_vast(&pool->chunks))
-		c = detach(pool, next_above(pool, vs_plan_vast(span)));
+		c = detach(pool, next_above(pool, vs_chunk_most_for(span)));
 	pthread_mutex_unlock(&pool->lock);
 	return c && let_go(pool, c);
 }
 
-/* An idle range all the same, be it in one of Note [Vast]; or NULL. */
-static struct vs_range *take_spared(struct vs_pool *pool,
-				    enum vs_heap_kind kind, uint64_t span)
+/* An idle range all the same, be it in one of Note [Vast]; or NOT_FOUND. */
+static CUresult take_spared(struct vs_pool *pool, enum vs_heap_kind kind,
+			    uint64_t span, struct vs_range **range_out)
 {
 	struct vs_range *r = NULL;
 
@@ -338,7 +338,10 @@ static struct vs_range *take_spared(struct vs_pool *pool,
 	if (vs_chunks_are_vast(&pool->chunks))
 		r = vs_heap_take(pool, &pool->heap[kind], span, false);
 	pthread_mutex_unlock(&pool->lock);
-	return r;
+	if (!r)
+		return CUDA_ERROR_NOT_FOUND;
+	*range_out = r;
+	return CUDA_SUCCESS;
 }
 
 /*
@@ -369,18 +372,14 @@ CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 {
 	uint64_t began = vs_vmm_clock();
 	CUresult r = CUDA_ERROR_NOT_FOUND;
-	struct vs_range *spared;
 
 	vs_dead_retire(pool);
 	if (how != VS_GROW_WITHIN)
 		release_large(pool, kind, span, how);
 	if (how == VS_GROW_MOVE || how == VS_GROW_BEYOND)
 		r = grow(pool, kind, span, VS_GROW_WITHIN, range_out);
-	if (r == CUDA_ERROR_NOT_FOUND && how != VS_GROW_WITHIN &&
-	    (spared = take_spared(pool, kind, span))) {
-		*range_out = spared;
-		r = CUDA_SUCCESS;
-	}
+	if (r == CUDA_ERROR_NOT_FOUND && how != VS_GROW_WITHIN)
+		r = take_spared(pool, kind, span, range_out);
 	if (r == CUDA_ERROR_NOT_FOUND)
 		r = grow(pool, kind, span, how, range_out);
 	if (r == CUDA_ERROR_OUT_OF_MEMORY && release_vast(pool, span))

@@ -234,7 +234,7 @@ static inline bool freed(struct vs_pool *pool, uint64_t bytes)
 		pool->bare_bytes = pool->unmarked_bytes = 0;
 	pool->bare_tag = atomic_load_explicit(&f->epoch, memory_order_relaxed);
 	pool->bare_bytes += bytes;
-	if (pool->bare_bytes <= pool->largest / BARE_SHARE &&
+	if (pool->bare_bytes <= pool->total / BARE_SHARE &&
 	    !vs_mark_is_scarce(pool))
 		return false;
 	if (!vs_fence_mark(f))
@@ -381,7 +381,7 @@ void vs_mark_at_alloc(struct vs_pool *pool)
  */
 static uint64_t most_bare(struct vs_pool *pool)
 {
-	uint64_t share = pool->largest / BARE_SHARE, most;
+	uint64_t share = pool->total / BARE_SHARE, most;
 
 	if (vs_mark_is_scarce(pool))
 		return 0;

@@ -75,14 +75,10 @@ static bool order_by(struct vs_fence *f, const struct vs_marker *m)
 
 bool vs_ordered_by(struct vs_fence *f, uint64_t tag)
 {
-	unsigned i = f->head;
+	const struct vs_marker *m = vs_fence_marker_of(f, tag);
 
-	while (i != f->tail && f->ring[i % VS_MARKERS].epoch < tag)
-		i++;
 	/* none: it was seen complete */
-	if (i == f->tail || vs_fence_is_done(f, tag))
-		return true;
-	return order_by(f, &f->ring[i % VS_MARKERS]);
+	return !m || vs_fence_is_done(f, tag) || order_by(f, m);
 }
 
 bool vs_ordered_strict(struct vs_fence *f, uint64_t unused)

@@ -270,7 +270,7 @@ uint64_t vs_plan_excess(struct vs_pool *pool, enum vs_heap_kind kind,
 	uint64_t cap = vs_plan_cap(pool, kind), own = 0;
 
 	if (cap == UINT64_MAX && vs_chunks_are_vast(&pool->chunks))
-		cap = vs_plan_vast(span);
+		cap = vs_chunk_most_for(span);
 	/* what would be created for it again is not too large */
 	if (kind == VS_HEAP_LARGE && cap != UINT64_MAX)
 		own = largest_for(pool, span, span, usual_size(pool, kind));

@@ -78,14 +78,6 @@ bool vs_plan_commit(struct vs_pool *pool, struct vs_plan *plan,
 uint64_t vs_plan_excess(struct vs_pool *pool, enum vs_heap_kind kind,
 			uint64_t span, uint64_t *above_out);
 
-/* An idle chunk of more bytes is not for a block of `span` (Note [Vast]). */
-static inline uint64_t vs_plan_vast(uint64_t span)
-{
-	uint64_t most = span * VS_VAST_TIMES;
-
-	return most > VS_VAST_LEAST ? most : VS_VAST_LEAST;
-}
-
 /* Bytes held beyond what the program needs (Note [Need] in pool/grow.h). */
 uint64_t vs_plan_surplus(struct vs_pool *pool);
 /* The same, were so many more created; the floor is no exception. */

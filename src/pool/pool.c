@@ -176,7 +176,7 @@ static void read_knobs(struct vs_pool *pool)
 	pool->memory_limit = vs_size_bytes(vs_knobs.memory_limit, total);
 	if (pool->memory_limit == 0)
 		pool->memory_limit = UINT64_MAX;
-	pool->largest = total;
+	pool->total = total;
 	pool->most = pool->memory_limit < total ? pool->memory_limit : total;
 	pool->pending_limit = vs_size_bytes(vs_knobs.pending_limit, total);
 	pool->release_threshold =
@@ -383,7 +383,7 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 	CUresult r = VS_PASS;
 	CUdeviceptr p;
 
-	if (!pool || size == 0 || size > pool->largest)
+	if (!pool || size == 0 || size > pool->total)
 		return VS_PASS;
 	if (__builtin_expect(has_newcomer(pool), 0))
 		vs_pool_lend_all();

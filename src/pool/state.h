@@ -96,8 +96,9 @@ struct vs_pool {
 	/* ranges, asked for and given; written under lock, read anywhere */
 	_Atomic uint64_t live_bytes, live_spans, live_blocks;
 	_Atomic uint64_t refused; /* the driver had no more; ns, 0: long ago */
-	uint64_t most, largest;	  /* bytes: held, of one block; constant */
-	struct vs_stock stock;	  /* of pool/heap */
+	/* bytes: held at most; dev.total, beside what a hit reads; constant */
+	uint64_t most, total;
+	struct vs_stock stock; /* of pool/heap */
 	struct vs_chunks chunks;
 	struct vs_turnover turnover;
 	struct vs_shares shares; /* of pool/tcache */

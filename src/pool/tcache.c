@@ -402,8 +402,8 @@ static uint64_t flush_cache(struct vs_pool *pool, struct vs_tcache *tc,
 }
 
 /*
- * The batches of a cache that is not used, which are empty, serve others: two
- * of 4 KiB for each class that a thread ever had anything of. pool.lock held.
+ * The empty batches of a thread that ends serve others: two of 4 KiB for each
+ * class that it ever had anything of. pool.lock held.
  */
 static void close_bins(struct vs_tcache *tc)
 {

@@ -138,18 +138,14 @@ static bool is_past(struct vs_fence *f, uint64_t tag, const struct vs_ctx *ctx)
 {
 	CUresult r = CUDA_SUCCESS;
 	CUstreamCaptureMode saved;
-	unsigned i;
+	struct vs_marker *m;
 
 	vs_vmm_relax(&saved);
 	pthread_mutex_lock(&f->lock);
-	for (i = f->head; i != f->tail; i++)
-		if (f->ring[i % VS_MARKERS].epoch >= tag)
-			break;
-	if (i != f->tail)
-		for (struct vs_event *e = f->ring[i % VS_MARKERS].events; e;
-		     e = e->next)
-			if (e->ctx == ctx)
-				r = vs_event_query(e);
+	m = vs_fence_marker_of(f, tag);
+	for (struct vs_event *e = m ? m->events : NULL; e; e = e->next)
+		if (e->ctx == ctx)
+			r = vs_event_query(e);
 	pthread_mutex_unlock(&f->lock);
 	vs_vmm_unrelax(saved);
 	return r != CUDA_ERROR_NOT_READY;
@@ -177,11 +173,12 @@ void vs_fence_heed(struct vs_fence *f, const struct vs_ctx *ctx,
 /* It is in flight itself, not thinned out: a later one covers later work. */
 static bool has_marker(struct vs_fence *f, uint64_t epoch)
 {
-	bool is_there = false;
+	const struct vs_marker *m;
+	bool is_there;
 
 	pthread_mutex_lock(&f->lock);
-	for (unsigned i = f->head; i != f->tail; i++)
-		is_there |= f->ring[i % VS_MARKERS].epoch == epoch;
+	m = vs_fence_marker_of(f, epoch);
+	is_there = m && m->epoch == epoch;
 	pthread_mutex_unlock(&f->lock);
 	return is_there;
 }

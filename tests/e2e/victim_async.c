@@ -12,7 +12,6 @@ static void beside_capture(CUcontext ctx, CUstream stream)
 {
 	CUdeviceptr p = victim_alloc(SIZE);
 	CUstream captured;
-	CUgraph graph;
 
 	TRY(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
 	TRY(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
@@ -21,8 +20,7 @@ static void beside_capture(CUcontext ctx, CUstream stream)
 	printf("beside a capture: %s\n",
 	       victim_name(cuMemFreeAsync(p, stream)));
 	TRY(cuCtxSetCurrent(ctx));
-	TRY(cuStreamEndCapture(captured, &graph));
-	TRY(cuGraphDestroy(graph));
+	victim_end_capture(captured);
 	TRY(cuStreamDestroy(captured));
 }
 

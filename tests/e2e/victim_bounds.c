@@ -179,7 +179,6 @@ static void nodes(CUdeviceptr p, size_t n, CUdeviceptr q)
 static void captured(CUdeviceptr p, size_t n, CUdeviceptr q)
 {
 	CUstreamCaptureStatus status;
-	CUgraph graph = NULL;
 
 	TRY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_GLOBAL));
 	SAY(cuMemcpyAsync(p, q, n + 1, stream));
@@ -187,8 +186,7 @@ static void captured(CUdeviceptr p, size_t n, CUdeviceptr q)
 	SAY(cuMemsetD8(p, 1, n + 1));
 	TRY(cuStreamIsCapturing(stream, &status));
 	printf("captures: %d\n", status == CU_STREAM_CAPTURE_STATUS_ACTIVE);
-	TRY(cuStreamEndCapture(stream, &graph));
-	TRY(cuGraphDestroy(graph));
+	victim_end_capture(stream);
 }
 
 static void without_context(CUdeviceptr p, size_t n, CUdeviceptr q)

@@ -203,7 +203,6 @@ static void free_waits(const char *name, size_t size)
 {
 	CUdeviceptr p = victim_alloc(size);
 	CUstream stream, captured;
-	CUgraph graph;
 
 	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	TRY(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
@@ -213,8 +212,7 @@ static void free_waits(const char *name, size_t size)
 	TRY(cuLaunchHostFunc(stream, answer_late, NULL));
 	victim_free(p);
 	printf("%s: after its free %d\n", name, answer);
-	TRY(cuStreamEndCapture(captured, &graph));
-	TRY(cuGraphDestroy(graph));
+	victim_end_capture(captured);
 	TRY(cuStreamDestroy(captured));
 	TRY(cuStreamDestroy(stream));
 }

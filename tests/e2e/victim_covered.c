@@ -65,12 +65,8 @@ static void in_one_whose_place_is_taken(void)
 }
 static void in_an_urgent_stream(void)
 {
-	int least, greatest;
-	CUstream stream;
+	CUstream stream = victim_urgent_stream();
 
-	TRY(cuCtxGetStreamPriorityRange(&least, &greatest));
-	TRY(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING,
-				       greatest));
 	spin_in(stream);
 	TRY(cuStreamDestroy(stream));
 }

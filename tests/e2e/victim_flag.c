@@ -23,7 +23,6 @@ static void run(CUfunction kernel, CUstream stream, int n_parts,
 {
 	static CUdeviceptr p[MOST_PARTS];
 	CUdeviceptr block, at = 0;
-	CUgraph graph;
 	void *arguments[] = {&at};
 	size_t available, total, size;
 	CUresult result;
@@ -47,10 +46,8 @@ static void run(CUfunction kernel, CUstream stream, int n_parts,
 	       victim_name(result));
 	*flag = 1;
 	TRY(cuStreamSynchronize(stream));
-	if (captured) {
-		TRY(cuStreamEndCapture(captured, &graph));
-		TRY(cuGraphDestroy(graph));
-	}
+	if (captured)
+		victim_end_capture(captured);
 	if (result == CUDA_SUCCESS) {
 		sim_client_note_alloc((void *)(uintptr_t)block, size);
 		TRY(cuMemsetD8(block + size - MiB, 2, MiB));
@@ -65,7 +62,6 @@ static void fill_and_need(CUfunction kernel, CUstream stream, int n_parts,
 	CUdeviceptr rest, p[MOST_PARTS], block, at = 0;
 	void *arguments[] = {&at};
 	size_t available, total, size;
-	CUgraph graph;
 	CUresult result;
 
 	TRY(cuMemHostGetDevicePointer(&at, (void *)flag, 0));
@@ -88,10 +84,8 @@ static void fill_and_need(CUfunction kernel, CUstream stream, int n_parts,
 	       victim_name(result));
 	*flag = 1;
 	TRY(cuStreamSynchronize(stream));
-	if (captured) {
-		TRY(cuStreamEndCapture(captured, &graph));
-		TRY(cuGraphDestroy(graph));
-	}
+	if (captured)
+		victim_end_capture(captured);
 	TRY(cuMemFree(block));
 	victim_free(rest);
 }
@@ -130,7 +124,6 @@ static void cycle(CUfunction kernel, CUstream stream, CUstream captured,
 {
 	const size_t size = 20 * MiB;
 	CUdeviceptr p, at = 0;
-	CUgraph graph;
 	void *arguments[] = {&at};
 
 	TRY(cuMemHostGetDevicePointer(&at, (void *)flag, 0));
@@ -145,8 +138,7 @@ static void cycle(CUfunction kernel, CUstream stream, CUstream captured,
 	p = victim_alloc(size);
 	*flag = 1;
 	TRY(cuStreamSynchronize(stream));
-	TRY(cuStreamEndCapture(captured, &graph));
-	TRY(cuGraphDestroy(graph));
+	victim_end_capture(captured);
 	victim_free(p);
 	printf("%d times, captured\n", n_times);
 }
@@ -252,14 +244,11 @@ static void beside_a_peer(void)
 
 static void *begin_and_raise(void *stream)
 {
-	CUgraph graph;
-
 	TRY(cuCtxSetCurrent(ctx));
 	usleep(100000);
 	TRY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
 	*flag = 1;
-	TRY(cuStreamEndCapture(stream, &graph));
-	TRY(cuGraphDestroy(graph));
+	victim_end_capture(stream);
 	return NULL;
 }
 

@@ -26,7 +26,6 @@ static void *work(void *arg)
 	uint64_t random = (uintptr_t)arg;
 	CUdeviceptr p[16] = {0};
 	CUstream stream;
-	CUgraph graph;
 
 	TRY(cuCtxSetCurrent(ctx));
 	TRY(cuThreadExchangeStreamCaptureMode(&mode));
@@ -41,8 +40,7 @@ static void *work(void *arg)
 		if (i % 64 == 0) {
 			TRY(cuStreamBeginCapture(
 				stream, CU_STREAM_CAPTURE_MODE_RELAXED));
-			TRY(cuStreamEndCapture(stream, &graph));
-			TRY(cuGraphDestroy(graph));
+			victim_end_capture(stream);
 		}
 	}
 	for (int k = 0; k < 16; k++) {

@@ -51,12 +51,8 @@ static void in_a_new_stream(void)
 
 static void in_an_urgent_stream(void)
 {
-	int least, greatest;
-	CUstream stream;
+	CUstream stream = victim_urgent_stream();
 
-	TRY(cuCtxGetStreamPriorityRange(&least, &greatest));
-	TRY(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING,
-				       greatest));
 	set_in(stream);
 	TRY(cuStreamDestroy(stream));
 }

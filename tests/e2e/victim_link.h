@@ -42,6 +42,26 @@ static inline void victim_free(CUdeviceptr p)
 	TRY(cuMemFree(p));
 }
 
+/* Nothing is done with what was captured. */
+static inline void victim_end_capture(CUstream stream)
+{
+	CUgraph graph;
+
+	TRY(cuStreamEndCapture(stream, &graph));
+	TRY(cuGraphDestroy(graph));
+}
+
+static inline CUstream victim_urgent_stream(void)
+{
+	int least, greatest;
+	CUstream stream;
+
+	TRY(cuCtxGetStreamPriorityRange(&least, &greatest));
+	TRY(cuStreamCreateWithPriority(&stream, CU_STREAM_NON_BLOCKING,
+				       greatest));
+	return stream;
+}
+
 /* Whether all bytes of a device range are `byte`; reads through the host. */
 static inline bool victim_is_filled(CUdeviceptr p, size_t size, int byte)
 {

@@ -27,7 +27,6 @@ static void *be_device_1(void *unused)
 {
 	void *arguments[] = {&met_at};
 	CUstream stream, captured;
-	CUgraph graph;
 
 	TRY(cuCtxSetCurrent(ctx[1]));
 	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
@@ -44,8 +43,7 @@ static void *be_device_1(void *unused)
 	pthread_barrier_wait(&barrier);
 	if (is_capturing) {
 		usleep(500000);
-		TRY(cuStreamEndCapture(captured, &graph));
-		TRY(cuGraphDestroy(graph));
+		victim_end_capture(captured);
 	}
 	TRY(cuStreamSynchronize(stream));
 	return unused;
@@ -60,7 +58,6 @@ static void CUDA_CB come(void *unused)
 static void go_round(CUstream stream)
 {
 	CUstream captured, other;
-	CUgraph graph;
 
 	TRY(cuCtxSetCurrent(ctx[1]));
 	TRY(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
@@ -76,8 +73,7 @@ static void go_round(CUstream stream)
 		TRY(cuStreamSynchronize(stream));
 		victim_free(p);
 	}
-	TRY(cuStreamEndCapture(captured, &graph));
-	TRY(cuGraphDestroy(graph));
+	victim_end_capture(captured);
 	puts("round");
 }
 

@@ -18,6 +18,7 @@
 #include "base/thread.h"
 #include "driver/real.h"
 #include "fake.h"
+#include "pool/capture.h"
 #include "pool/pool.h"
 
 #define KiB ((size_t)1 << 10)
@@ -110,6 +111,14 @@ static inline unsigned rounds_with_a_look(CUdeviceptr p[8], void (*work)(void))
 		fake.now += MS / 10;
 	}
 	return looks;
+}
+
+/* One in mode relaxed begins in a stream, which the program made. */
+static inline void begin_capture(CUstream stream)
+{
+	vs_capture_before_begin(stream);
+	vs_capture_after_begin(stream, false, CU_STREAM_CAPTURE_MODE_RELAXED,
+			       true);
 }
 
 /* A context ends, by the pool's part and the driver's own. */

@@ -444,9 +444,7 @@ static void test_beside_a_capture(void **state)
 	(void)state;
 	vs_real.cuMemAlloc_v2 = alloc_there;
 	vs_real.cuMemFree_v2 = free_there;
-	vs_capture_before_begin((CUstream)0x77);
-	vs_capture_after_begin((CUstream)0x77, false,
-			       CU_STREAM_CAPTURE_MODE_RELAXED, true);
+	begin_capture((CUstream)0x77);
 	broken = SECOND_CTX;
 	for (unsigned long i = 1; i < 3; i++) {
 		assert_true(vs_fence_barrier(fence));

@@ -364,9 +364,7 @@ static void test_markers_are_tried_again(void **state)
 	}
 	vs_real.cuCtxRecordEvent = record_event;
 	/* not beside a capture */
-	vs_capture_before_begin((CUstream)0x77);
-	vs_capture_after_begin((CUstream)0x77, false,
-			       CU_STREAM_CAPTURE_MODE_RELAXED, true);
+	begin_capture((CUstream)0x77);
 	fake.now += 11000 * MS;
 	vs_pool_tick();
 	assert_true(atomic_load(&fence->is_broken));
@@ -428,9 +426,7 @@ static void test_what_a_peer_copies_outlives_the_context(void **state)
 	small = take(512);
 	fake.lag_ns = LAG;
 	fake.current = SECOND_CTX;
-	vs_capture_before_begin((CUstream)0x77);
-	vs_capture_after_begin((CUstream)0x77, false,
-			       CU_STREAM_CAPTURE_MODE_RELAXED, true);
+	begin_capture((CUstream)0x77);
 	fake.current = FAKE_CTX;
 	give(p);
 	give(small);

@@ -112,9 +112,7 @@ static void test_nothing_is_unmapped_in_a_capture(void **state)
 
 	(void)state;
 	fake.on_unmap = check_work_is_done;
-	vs_capture_before_begin((CUstream)0x10);
-	vs_capture_after_begin((CUstream)0x10, false,
-			       CU_STREAM_CAPTURE_MODE_RELAXED, true);
+	begin_capture((CUstream)0x10);
 	fake.captures = 1;
 	give(p);
 	fake.now += 1000 * MS;
@@ -164,9 +162,7 @@ static void test_memory_freed_in_a_capture_comes_round(void **state)
 	(void)state;
 	fake_allow_barriers();
 	give(take(GiB));
-	vs_capture_before_begin((CUstream)0x10);
-	vs_capture_after_begin((CUstream)0x10, false,
-			       CU_STREAM_CAPTURE_MODE_RELAXED, true);
+	begin_capture((CUstream)0x10);
 	fake.captures = 1;
 	for (int i = 0; i < 32; i++)
 		give(take(GiB));

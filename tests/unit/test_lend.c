@@ -70,9 +70,7 @@ static void test_one_is_born_beside_a_capture(void **state)
 	(void)state;
 	settle_in(ONE);
 	hand_out_early(3000 * MS);
-	vs_capture_before_begin(TWO);
-	vs_capture_after_begin(TWO, false, CU_STREAM_CAPTURE_MODE_RELAXED,
-			       true);
+	begin_capture(TWO);
 	a_context_comes();
 	assert_true(is_all_complete());
 	vs_capture_ended(TWO, false);

@@ -66,9 +66,7 @@ static void test_freed_in_a_capture_then_a_context_dies(void **state)
 	take(512);
 	vs_pool_ctx_born(OTHER, 0);
 	p = take(600 * MiB);
-	vs_capture_before_begin(stream);
-	vs_capture_after_begin(stream, false, CU_STREAM_CAPTURE_MODE_RELAXED,
-			       true);
+	begin_capture(stream);
 	give(p);
 	vs_capture_ended(stream, false);
 	end_ctx(OTHER, 0);
@@ -82,14 +80,10 @@ static void test_a_stream_that_is_gone_ends_no_later_capture(void **state)
 	uint64_t last;
 
 	(void)state;
-	vs_capture_before_begin((CUstream)1);
-	vs_capture_after_begin((CUstream)1, false,
-			       CU_STREAM_CAPTURE_MODE_RELAXED, true);
+	begin_capture((CUstream)1);
 	last = vs_capture_begun();
 	/* the driver's cuStreamDestroy */
-	vs_capture_before_begin((CUstream)1);
-	vs_capture_after_begin((CUstream)1, false,
-			       CU_STREAM_CAPTURE_MODE_RELAXED, true);
+	begin_capture((CUstream)1);
 	vs_capture_destroyed((CUstream)1, last);
 	assert_int_equal(vs_capture_count(), 1);
 	vs_capture_destroyed((CUstream)1, last);
@@ -255,9 +249,7 @@ static void test_frees_beside_a_capture_wait_now_and_then(void **state)
 	for (int i = 0; i < 32; i++)
 		p[i] = take(16 * MiB);
 	assert_int_equal(fake.barriers, 0);
-	vs_capture_before_begin(stream);
-	vs_capture_after_begin(stream, false, CU_STREAM_CAPTURE_MODE_RELAXED,
-			       true);
+	begin_capture(stream);
 	for (int i = 0; i < 32; i++)
 		give(p[i]);
 	vs_capture_ended(stream, false);
@@ -310,9 +302,7 @@ static void test_threads_that_end_beside_a_capture(void **state)
 	(void)state;
 	fake_allow_barriers();
 	give(take(MiB));
-	vs_capture_before_begin(stream);
-	vs_capture_after_begin(stream, false, CU_STREAM_CAPTURE_MODE_RELAXED,
-			       true);
+	begin_capture(stream);
 	check_threads_that_end();
 	vs_capture_ended(stream, false);
 }

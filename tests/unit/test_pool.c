@@ -293,9 +293,7 @@ static void test_nothing_is_recorded_while_capturing(void **state)
 	CUdeviceptr p, q;
 
 	(void)state;
-	vs_capture_before_begin((CUstream)1);
-	vs_capture_after_begin((CUstream)1, false,
-			       CU_STREAM_CAPTURE_MODE_RELAXED, true);
+	begin_capture((CUstream)1);
 	assert_int_equal(vs_capture_count(), 1);
 	fake.captures = 1; /* a record now ends the program */
 	for (int i = 0; i < 200; i++) {

@@ -119,9 +119,7 @@ static void test_none_in_a_capture(void **state)
 
 	(void)state;
 	give(large);
-	vs_capture_before_begin(stream);
-	vs_capture_after_begin(stream, false, CU_STREAM_CAPTURE_MODE_RELAXED,
-			       true);
+	begin_capture(stream);
 	fake.captures = 1;
 	assert_int_equal(work(), 0);
 	fake.captures = 0;
