@@ -252,9 +252,7 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		if (order_pending(pool, until))
 			continue;
 		pthread_mutex_lock(&pool->lock);
-		/* but for what is idle, and was only spared */
 		may_wait = round < WAIT_ROUNDS &&
-			   !vs_chunks_are_vast(&pool->chunks) &&
 			   vs_mark_is_worth_a_wait(pool, span);
 		pthread_mutex_unlock(&pool->lock);
 		if (may_wait && wait_for_pending(pool, span, until))

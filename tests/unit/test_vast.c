@@ -130,26 +130,6 @@ static void test_a_vast_chunk_serves_where_it_must(void **state)
 	assert_int_equal(stats()->chunks_moved, 0);
 }
 
-/* It is idle, and only spared: other memory is not waited for. */
-static void test_nothing_is_waited_for_beside_a_vast_chunk(void **state)
-{
-	CUdeviceptr p[35];
-	uint64_t before;
-
-	(void)state;
-	give_and_see(take(8 * GiB));
-	fake.lag_ns = 20000 * MS;
-	for (int i = 0; i < 35; i++)
-		p[i] = take(100 * MiB);
-	for (int i = 0; i < 35; i++)
-		give(p[i]);
-	before = fake.now;
-	for (int i = 0; i < 35; i++)
-		take(100 * MiB);
-	/* what the driver takes to make chunks, far from a wait */
-	assert_in_range(fake.now - before, 0, 10 * MS);
-}
-
 /* Who wants memory kept wants it used. */
 static void test_not_where_memory_is_to_be_kept(void **state)
 {
@@ -170,7 +150,6 @@ int main(void)
 		T(rounds_of_large_and_small_settle),
 		T(a_vast_chunk_goes_on_a_full_device),
 		T(a_vast_chunk_serves_where_it_must),
-		T(nothing_is_waited_for_beside_a_vast_chunk),
 		T(not_where_memory_is_to_be_kept),
 	};
 
