@@ -121,8 +121,19 @@ static inline CUdeviceptr vs_view_end(const struct vs_view *v)
  */
 struct vs_spot {
 	struct vs_view *view;
-	struct vs_range *range;
+	struct vs_range *range; /* read without the lock, too (pool/owner) */
 };
+
+static inline struct vs_range *vs_spot_range(const struct vs_spot *spot)
+{
+	return __atomic_load_n(&spot->range, __ATOMIC_ACQUIRE);
+}
+
+/* Lock. */
+static inline void vs_spot_name(struct vs_spot *spot, struct vs_range *r)
+{
+	__atomic_store_n(&spot->range, r, __ATOMIC_RELEASE);
+}
 
 TAILQ_HEAD(vs_chunk_list, vs_chunk);
 RB_HEAD(vs_chunk_size_tree, vs_chunk);

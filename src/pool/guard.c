@@ -105,7 +105,7 @@ static struct vs_guard_block *new_block(struct vs_pool *pool)
 		return vs_meta_alloc(sizeof(*b));
 	TAILQ_REMOVE(&pool->guard.spare, r, link);
 	b = block_of(r);
-	r->is_indexed = r->is_pinned = false;
+	r->is_indexed = false;
 	return b;
 }
 
@@ -155,11 +155,13 @@ static void enter(struct vs_pool *pool, struct vs_guard_block *b,
 	v->chunk = c;
 	v->is_on = v->has_access = false;
 	TAILQ_INSERT_TAIL(&c->views, v, link);
-	for (CUdeviceptr p = v->at; p < vs_view_end(v); p += VS_GRANULE)
-		*slot(pool, p) = v;
 	b->range.base =
 		vs_view_end(v) - (size + VS_ALIGN - 1) / VS_ALIGN * VS_ALIGN;
 	b->range.span = c->size;
+	for (CUdeviceptr p = v->at; p < vs_view_end(v); p += VS_GRANULE) {
+		*slot(pool, p) = v;
+		vs_spot_name(vs_spot_at(pool, p), &b->range);
+	}
 	b->lost = c->size - size;
 	pool->guard.lost += b->lost;
 }

@@ -91,22 +91,17 @@ bool vs_heap_stock(struct vs_pool *pool, unsigned n)
 	return true;
 }
 
-/* A blank struct; id is 0 since the last death. */
+/* The second line is not touched: id is 0 since the last death. */
 static struct vs_range *from_stock(struct vs_pool *pool)
 {
 	struct vs_range *r = pool->stock.first;
 
 	pool->stock.first = r->next;
 	pool->stock.n--;
-	vs_range_set_ctx(r, NULL);
-	r->is_indexed = r->is_pinned = false;
 	return r;
 }
 
-/*
- * The owner index and the chunk table may still name it: without bounds it owns
- * nothing.
- */
+/* The tables by address may still name it: without bounds it owns nothing. */
 static void to_stock(struct vs_pool *pool, struct vs_range *r)
 {
 	r->span = 0;
@@ -146,11 +141,32 @@ static void name(struct vs_pool *pool, struct vs_range *r, CUdeviceptr base,
 	struct vs_cover c = vs_cover_of(from, from + span, VS_GRANULE);
 
 	for (; c.head < c.head_end; c.head++)
-		pool->chunks.spots[c.head].range = r;
+		vs_spot_name(&pool->chunks.spots[c.head], r);
 	for (; c.whole < c.whole_end; c.whole++)
-		pool->chunks.stretches[c.whole].range = r;
+		vs_spot_name(&pool->chunks.stretches[c.whole], r);
 	for (; c.tail < c.tail_end; c.tail++)
-		pool->chunks.spots[c.tail].range = r;
+		vs_spot_name(&pool->chunks.spots[c.tail], r);
+}
+
+/* A range has another neighbour left of it, or right of it; NULL: none. */
+static inline void link_left(struct vs_heap *h, struct vs_range *left,
+			     struct vs_range *r)
+{
+	r->prev = left;
+	if (left)
+		left->next = r;
+	else
+		h->first = r;
+}
+
+static inline void link_right(struct vs_heap *h, struct vs_range *r,
+			      struct vs_range *right)
+{
+	r->next = right;
+	if (right)
+		right->prev = r;
+	else
+		h->last = r;
 }
 
 /* Cuts `span` bytes off the left of a range; they are the new one. */
@@ -162,16 +178,10 @@ static struct vs_range *cut_left(struct vs_pool *pool, struct vs_heap *h,
 	vs_range_set_base(left, r->base);
 	left->span = span;
 	left->state = r->state;
-	left->next = r;
-	left->prev = r->prev;
-	if (r->prev)
-		r->prev->next = left;
-	else
-		h->first = left;
-	r->prev = left;
+	link_left(h, r->prev, left);
+	link_right(h, left, r);
 	vs_range_set_base(r, r->base + span);
 	r->span -= span;
-	r->is_indexed = false;
 	if (r->state != VS_RANGE_HOLE)
 		name(pool, left, left->base, left->span);
 	return left;
@@ -185,15 +195,9 @@ struct vs_range *vs_heap_cut(struct vs_pool *pool, struct vs_heap *h,
 	vs_range_set_base(right, r->base + span);
 	right->span = r->span - span;
 	right->state = r->state;
-	right->prev = r;
-	right->next = r->next;
-	if (r->next)
-		r->next->prev = right;
-	else
-		h->last = right;
-	r->next = right;
+	link_right(h, right, r->next);
+	link_left(h, r, right);
 	r->span = span;
-	r->is_indexed = false;
 	if (r->state != VS_RANGE_HOLE)
 		name(pool, right, right->base, right->span);
 	return right;
@@ -212,17 +216,11 @@ struct vs_range *vs_heap_join(struct vs_pool *pool, struct vs_heap *h,
 		name(pool, stays, goes->base, goes->span);
 	vs_range_set_base(stays, left->base);
 	stays->span = left->span + right->span;
-	stays->is_indexed = false;
-	stays->prev = left->prev;
-	stays->next = right->next;
-	if (stays->prev)
-		stays->prev->next = stays;
+	/* the neighbour beyond the one that stays is not touched */
+	if (is_right)
+		link_left(h, left->prev, right);
 	else
-		h->first = stays;
-	if (stays->next)
-		stays->next->prev = stays;
-	else
-		h->last = stays;
+		link_right(h, left, right->next);
 	to_stock(pool, goes);
 	return stays;
 }
@@ -288,6 +286,8 @@ static struct vs_range *take_part(struct vs_pool *pool, struct vs_heap *h,
 		return NULL;
 	r = vs_heap_carve(pool, h, r, base, span);
 	r->state = state;
+	vs_range_set_ctx(r, NULL); /* that of its last life may die */
+	r->is_indexed = false;
 	vs_views_use(pool, base, span);
 	return r;
 }
@@ -357,7 +357,6 @@ void vs_heap_give(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r)
 	/* what was put aside before more was handed out by order, not for it */
 	if (r->state == VS_RANGE_SHELVED)
 		tag = r->tag;
-	vs_range_set_ctx(r, NULL);
 	vs_views_unuse(pool, r->base, r->span, tag);
 	vs_heap_settle(pool, h, r, VS_RANGE_IDLE);
 }

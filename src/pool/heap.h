@@ -7,8 +7,9 @@
  * by the pool's lock; no driver call is made here.
  *
  * A program's own work empties the caches between two calls, so a call costs
- * what it touches: idle ranges are in one small tree a size bin, a range is
- * two cache lines, and the range at an address is found by the granule.
+ * what it touches: idle ranges are in one small tree a size bin, a range
+ * that is idle, a hole or a shadow is one cache line, and the range at an
+ * address is found by the granule.
  *
  * Note [One byte, several addresses]: a chunk may be mapped at several places
  * (views). Each byte of it is either idle at all of them, or belongs to one
@@ -45,24 +46,28 @@ enum vs_range_state {
 };
 
 struct vs_range {
-	RB_ENTRY(vs_range) by_size; /* while hole or idle */
+	/* while hole or idle: RB_ENTRY without the padding at its end */
+	struct {
+		struct vs_range *rbe_left, *rbe_right, *rbe_parent;
+		int rbe_color;
+	} __attribute__((packed, aligned(4))) by_size;
+	enum vs_range_state state;
 	CUdeviceptr base;
 	uint64_t span;		      /* bytes, a multiple of VS_RANGE_ALIGN */
 	struct vs_range *prev, *next; /* by address; next: or in the stock */
-	/* the second cache line */
+	/* the second cache line, of what is neither hole nor idle nor shadow */
 	TAILQ_ENTRY(vs_range) link; /* while pending or dead */
-	enum vs_range_state state;
-	bool is_indexed; /* the owner index names it for just this span */
-	bool is_pinned;	 /* dead after its free */
 	/*
 	 * What a look-up without the lock reads (pool/owner), and base: id is 0
 	 * unless live, and is written last at birth, first at death.
 	 */
 	_Atomic uint64_t id;
-	_Atomic uint64_t size; /* bytes the program asked for */
-	struct vs_ctx *ctx;
+	_Atomic uint64_t size;	/* bytes the program asked for */
+	struct vs_ctx *ctx;	/* while live, or NULL: nobody's yet */
 	uint64_t tag;		/* epoch of the free; on the shelf: done then */
 	struct vs_range *below; /* while on the shelf, or NULL */
+	bool is_indexed;	/* in the owner index since it was taken */
+	bool is_pinned;		/* dead after its free */
 };
 
 RB_HEAD(vs_size_tree, vs_range);

@@ -8,64 +8,48 @@ static uint64_t page_no(const struct vs_pool *pool, CUdeviceptr p)
 	return (p - pool->base) / VS_OWNER_PAGE;
 }
 
-static uint64_t stretch_no(const struct vs_pool *pool, CUdeviceptr p)
-{
-	return (p - pool->base) / VS_STRETCH;
-}
-
 bool vs_owner_init(struct vs_pool *pool)
 {
 	uint64_t last = pool->end - pool->base - 1;
 
 	pool->owner = vs_meta_table((last / VS_OWNER_PAGE + 1) *
 				    sizeof(*pool->owner));
-	pool->owner_stretch = vs_meta_table((last / VS_STRETCH + 1) *
-					    sizeof(*pool->owner_stretch));
-	return pool->owner && pool->owner_stretch;
-}
-
-/* Names `r` in the pages [from, to), which it covers. */
-static void cover(struct vs_pool *pool, struct vs_range *r, uint64_t from,
-		  uint64_t to)
-{
-	for (; from < to; from++)
-		atomic_store_explicit(&pool->owner[from].covers, r,
-				      memory_order_release);
+	return pool->owner != NULL;
 }
 
 void vs_owner_set(struct vs_pool *pool, struct vs_range *r)
 {
-	uint64_t from = r->base - pool->base, to = from + r->span;
-	uint64_t first = from / VS_OWNER_PAGE;
-	struct vs_cover c = vs_cover_of(from, to, VS_OWNER_PAGE);
-
 	if (r->is_indexed)
 		return;
-	atomic_store_explicit(&pool->owner[first].starts, r,
+	atomic_store_explicit(&pool->owner[page_no(pool, r->base)], r,
 			      memory_order_release);
-	cover(pool, r, first + 1, c.head_end);
-	for (uint64_t i = c.whole; i < c.whole_end; i++)
-		atomic_store_explicit(&pool->owner_stretch[i], r,
-				      memory_order_release);
-	cover(pool, r, c.tail, c.tail_end);
 	r->is_indexed = true;
 }
 
-/* What the index names for `p`, NULL or stale perhaps; i < N_NAMED. */
-enum { N_NAMED = 3 };
+static struct vs_range *begins_in(const struct vs_pool *pool, CUdeviceptr p)
+{
+	return atomic_load_explicit(&pool->owner[page_no(pool, p)],
+				    memory_order_acquire);
+}
+
+/* What is named for `p`, NULL or stale perhaps; i < N_NAMED. */
+enum { N_NAMED = 4 };
 static struct vs_range *named(const struct vs_pool *pool, CUdeviceptr p,
 			      unsigned i)
 {
-	struct vs_owner_page *page = &pool->owner[page_no(pool, p)];
+	_Static_assert(VS_GRANULE == 2 * VS_OWNER_PAGE,
+		       "or more pages of a granule are before that of p");
 
-	if (i == 0)
-		return atomic_load_explicit(&page->starts,
-					    memory_order_acquire);
-	if (i == 1)
-		return atomic_load_explicit(&page->covers,
-					    memory_order_acquire);
-	return atomic_load_explicit(&pool->owner_stretch[stretch_no(pool, p)],
-				    memory_order_acquire);
+	switch (i) {
+	case 0:
+		return begins_in(pool, p);
+	case 1:
+		return begins_in(pool, p & ~(CUdeviceptr)(VS_GRANULE - 1));
+	case 2:
+		return vs_spot_range(vs_spot_at(pool, p));
+	default:
+		return vs_spot_range(vs_stretch_at(pool, p));
+	}
 }
 
 struct vs_range *vs_owner_range(const struct vs_pool *pool, CUdeviceptr p)

@@ -2,13 +2,14 @@
  *
  * owner: which range a pointer belongs to, without a lock.
  *
- * Ranges are larger than 1 MiB, so at most one live range starts in any page
- * of 1 MiB, and at most one covers the page's first byte. A range that covers
- * a whole stretch of the arena is named there once, and not by each page.
+ * Ranges are larger than 1 MiB, so at most one live range begins in any page of
+ * 1 MiB, which names it. One that began before the granule of an address is the
+ * one over the granule's first byte, which the chunk table names for the heap's
+ * sake (pool/chunk.h).
  *
- * So three entries may name the range over an address, and each may be stale:
+ * So four entries may name the range over an address, and each may be stale:
  * what it names then fails the test of bounds and id. Written under the pool's
- * lock when a range is handed out.
+ * lock, before a range is handed out.
  */
 #ifndef VS_POOL_OWNER_H
 #define VS_POOL_OWNER_H
@@ -20,16 +21,11 @@
 #include "pool/slab.h"
 #include "pool/state.h"
 
-struct vs_owner_page {
-	_Atomic(struct vs_range *) starts; /* a range that begins here */
-	_Atomic(struct vs_range *) covers; /* one that began before */
-};
-
 #define VS_OWNER_PAGE ((uint64_t)1 << 20)
 
 /* False without host memory. */
 bool vs_owner_init(struct vs_pool *pool);
-/* Names a range that was just taken; lock. */
+/* Names a range where it begins; lock. */
 void vs_owner_set(struct vs_pool *pool, struct vs_range *r);
 /* The range that holds `p` (not of the slab heap), in any state; lock. */
 struct vs_range *vs_owner_range(const struct vs_pool *pool, CUdeviceptr p);

@@ -54,8 +54,6 @@ static void touch_tables(struct vs_pool *pool, enum vs_heap_kind kind)
 	}
 	touch(&pool->owner[offset / VS_OWNER_PAGE],
 	      bytes / VS_OWNER_PAGE * sizeof(*pool->owner));
-	touch(&pool->owner_stretch[offset / VS_STRETCH],
-	      sizeof(*pool->owner_stretch));
 	touch(&pool->chunks.stretches[offset / VS_STRETCH],
 	      sizeof(*pool->chunks.stretches));
 	touch(&pool->chunks.spots[offset / VS_GRANULE],

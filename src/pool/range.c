@@ -143,21 +143,26 @@ static inline struct vs_range *next_done(struct vs_pool *pool)
 /* What is done comes onto the shelf, or is kept. Lock. */
 static inline void put_aside(struct vs_pool *pool, struct vs_range *r)
 {
-	/* that of the free may die before it is handed out */
-	vs_range_set_ctx(r, NULL);
 	r->state = VS_RANGE_SHELVED;
 	/* none of a later epoch touches it, whatever is handed out meanwhile */
 	r->tag = atomic_load_explicit(&pool->fence.done, memory_order_relaxed);
 	pool->shelved_bytes += r->span;
 }
 
+/* It is live again, nobody's yet: that of its last life may die. Lock. */
+static inline struct vs_range *resurrect(struct vs_range *r)
+{
+	r->state = VS_RANGE_LIVE;
+	vs_range_set_ctx(r, NULL);
+	return r;
+}
+
 /* It is handed out as it is. Lock. */
 static inline struct vs_range *fetch(struct vs_pool *pool, struct vs_range *r)
 {
-	r->state = VS_RANGE_LIVE;
 	pool->shelved_bytes -= r->span;
 	show_pending(pool);
-	return r;
+	return resurrect(r);
 }
 
 /* It goes home after all. Lock. */
@@ -276,10 +281,7 @@ static struct vs_range *take_back(struct vs_pool *pool, enum vs_heap_kind kind,
 	    !next_done(pool))
 		return NULL;
 	show_pending(pool);
-	/* that of the free may die before it is handed out */
-	vs_range_set_ctx(r, NULL);
-	r->state = VS_RANGE_LIVE;
-	return r;
+	return resurrect(r);
 }
 
 /* A range as it was freed, or NULL. Something is on a shelf. Lock. */

@@ -66,9 +66,8 @@ struct vs_shares {
 
 /* In the order of use: what a hit touches is together, at the top. */
 struct vs_pool {
-	CUdeviceptr base, end;	     /* the arena; constant */
-	struct vs_owner_page *owner; /* by 1 MiB of the arena; atomics */
-	_Atomic(struct vs_range *) *owner_stretch; /* by stretch; atomics */
+	CUdeviceptr base, end;		   /* the arena; constant */
+	_Atomic(struct vs_range *) *owner; /* by 1 MiB of the arena */
 	struct vs_slab **slab_at; /* by VS_SLAB_PAGE of the slab heap; atomic */
 	CUdeviceptr slabs_end;	  /* the slab heap begins the arena; constant */
 	/* frees take the slow path: see vs_trouble_beware(); lock */

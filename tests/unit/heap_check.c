@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pool/owner.h"
 #include "pool/state.h"
 
 #define PAGE VS_RANGE_ALIGN
@@ -116,7 +117,7 @@ static uint64_t look_at_kept(const struct vs_heap *h,
 	for (unsigned i = 0; i < kept->n; i++) {
 		const struct vs_range *r = kept->range[i];
 
-		CHECK(r->state == VS_RANGE_SHELVED && !r->ctx);
+		CHECK(r->state == VS_RANGE_SHELVED);
 		CHECK(r->span == kept->span[i]);
 		if (r->base < h->base || r->base >= h->end)
 			continue;
@@ -142,7 +143,7 @@ static uint64_t look_at_shelf(const struct vs_heap *h,
 		CHECK(vs_bins_from(&shelf->filled, bin) == bin || !r);
 		CHECK(vs_bins_from(&shelf->filled, bin) != bin || r);
 		for (; r; r = r->below, n++) {
-			CHECK(r->state == VS_RANGE_SHELVED && !r->ctx);
+			CHECK(r->state == VS_RANGE_SHELVED);
 			CHECK(r->base >= h->base && r->base < h->end);
 			CHECK(vs_bin_of(r->span) == bin);
 			bytes += r->span;
@@ -196,6 +197,20 @@ static void look_at_names(struct vs_pool *pool, struct vs_range *r)
 	CHECK(vs_heap_at(pool, r->base + r->span - 1) == r);
 }
 
+/* A block of the program's is found without the lock, too (pool/owner). */
+static void look_at_owner(const struct vs_pool *pool, const struct vs_range *r)
+{
+	uint64_t id = atomic_load(&r->id), size = atomic_load(&r->size);
+	struct vs_span span;
+
+	if (id == 0)
+		return;
+	CHECK(vs_owner_live(pool, r->base) == r);
+	for (uint64_t at = 0; at < size; at += size / 5 + 1)
+		CHECK(vs_pool_find(r->base + at, &span) && span.id == id);
+	CHECK(vs_pool_find(r->base + size - 1, &span) && span.id == id);
+}
+
 static void look_at_ranges(struct vs_pool *pool, struct vs_heap *h)
 {
 	struct vs_range *r, *last = NULL;
@@ -207,6 +222,7 @@ static void look_at_ranges(struct vs_pool *pool, struct vs_heap *h)
 		CHECK(r->prev == last);
 		if (r->state != VS_RANGE_HOLE)
 			look_at_names(pool, r);
+		look_at_owner(pool, r);
 		CHECK(r->state == VS_RANGE_LIVE || atomic_load(&r->id) == 0);
 		if (last && last->state == r->state &&
 		    r->state == VS_RANGE_HOLE)

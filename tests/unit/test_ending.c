@@ -211,6 +211,33 @@ static void test_while_a_free_waits_for_the_lock(void **state)
 		assert_ptr_equal(vs_slab_at(pool, take(512)), slab);
 }
 
+/* What one of another context is about to be given was this one's before. */
+static void test_memory_in_other_hands(void **state)
+{
+	struct vs_ctx *ctx;
+	struct vs_range *r[2];
+	struct vs_pool *pool;
+
+	(void)state;
+	take(10 * MiB);
+	give(take(20 * MiB));
+	pool = vs_pool_of(0);
+	ctx = vs_ctx_peek(FAKE_CTX);
+	/* as it was freed, and cut out of what is idle */
+	r[0] = vs_range_take(pool, VS_HEAP_LARGE, 20 * MiB);
+	vs_range_harvest(pool);
+	give(take(30 * MiB));
+	vs_fence_barrier(&pool->fence);
+	vs_range_harvest(pool);
+	r[1] = vs_range_take(pool, VS_HEAP_LARGE, 16 * MiB);
+	end(ctx);
+	for (int i = 0; i < 2; i++) {
+		assert_non_null(r[i]);
+		assert_int_equal(r[i]->state, VS_RANGE_LIVE);
+	}
+	assert_int_equal(vs_stat_get(stats(), blocks), 0);
+}
+
 static void expect_pass(void)
 {
 	CUdeviceptr p;
@@ -563,6 +590,7 @@ int main(void)
 		T(before_a_large_one_hits),
 		T(while_a_guarded_one_gets_memory),
 		T(while_a_free_waits_for_the_lock),
+		T(memory_in_other_hands),
 		T(not_born_again_meanwhile),
 		T(not_seen_before_its_end),
 		T(handle_of_an_ending_one),
