@@ -7,8 +7,8 @@
 #define MOST_WASTE 10
 /*
  * Of so many that were kept so many in a hundred were found, or more: of the
- * few, and of the many. Of the recorded traces it is 12 to 17 and 35 to 49
- * where it pays, 6 and 16 where it does not (HACKING.md).
+ * few, and of the many. Of the recorded traces it is 12 to 17 and 34 to 49
+ * where it pays, 6 and 17 where it does not (HACKING.md).
  */
 #define WINDOW 128
 #define FEW_FOUND 10
