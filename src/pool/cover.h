@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * cover: what covers a whole GiB of the arena, a stretch, is named there once
- * by the chunk table, and not at each of its granules: to write those of 64 GiB,
- * and of another table, took 280 us on an H200, a sixth of the driver's own allocation.
+ * by the chunk table, and not at each of its granules: to write those of 64
+ * GiB, and of another table, took 280 us on an H200, a sixth of the driver's
+ * own allocation.
  */
 #ifndef VS_POOL_COVER_H
 #define VS_POOL_COVER_H

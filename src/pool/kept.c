@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-/* A part of what was asked for that a block may be larger (HACKING.md). */
-#define MOST_WASTE 10
 /*
  * Of so many that were kept so many in a hundred were found, or more: of the
  * few, and of the many. Of the recorded traces it is 12 to 17 and 34 to 49
@@ -29,9 +27,10 @@ static struct vs_range *take_slot(struct vs_kept *kept, unsigned i)
 	return r;
 }
 
-struct vs_range *vs_kept_take(struct vs_kept *kept, uint64_t span)
+struct vs_range *vs_kept_take(struct vs_kept *kept, uint64_t span,
+			      uint64_t waste_most)
 {
-	uint64_t least = span / MOST_WASTE + 1;
+	uint64_t least = waste_most + 1;
 	unsigned best = VS_KEPT_MOST;
 
 	for (unsigned i = kept->n; i-- > 0;) {

@@ -2,14 +2,14 @@
  *
  * kept: the last ranges that a program which works freed, and whose work is
  * done, as they are. Most programs ask for the size of something that they have
- * just freed, or hardly less. To merge it with its neighbours, and what it
- * covers at the other addresses of its chunks with theirs, and to cut all that
- * again, is half of what a large allocation costs (HACKING.md). But what is
- * kept packs worse, and more is moved: so they are few, unless many of the
- * requests of late found theirs, and none most of the time where hardly any
- * did. What is kept is in use as far as heap, views and chunks are concerned,
- * like what is on a shelf (pool/shelf): it goes home before its heap, or the
- * pool, does without it (pool/range).
+ * just freed, or hardly less (how much, pool/range says). To merge it with its
+ * neighbours, and what it covers at the other addresses of its chunks with
+ * theirs, and to cut all that again, is half of what a large allocation costs
+ * (HACKING.md). But what is kept packs worse, and more is moved: so they are
+ * few, unless many of the requests of late found theirs, and none most of the
+ * time where hardly any did. What is kept is in use as far as heap, views and
+ * chunks are concerned, like what is on a shelf (pool/shelf): it goes home
+ * before its heap, or the pool, does without it (pool/range).
  *
  * Part of struct vs_pool and guarded by its lock. No driver call is made here.
  */
@@ -44,10 +44,11 @@ struct vs_range *vs_kept_surplus(struct vs_kept *kept);
 /* A range in nobody's hands is kept; there is no surplus. */
 void vs_kept_put(struct vs_kept *kept, struct vs_range *r);
 /*
- * Takes the smallest one of at least `span` bytes, and a tenth more at most,
+ * Takes the smallest one of at least `span` bytes, and so many more at most,
  * the last of those; NULL if there is none.
  */
-struct vs_range *vs_kept_take(struct vs_kept *kept, uint64_t span);
+struct vs_range *vs_kept_take(struct vs_kept *kept, uint64_t span,
+			      uint64_t waste_most);
 /* Takes the oldest of at least, and below, so many bytes; NULL: none. */
 struct vs_range *vs_kept_within(struct vs_kept *kept, uint64_t least,
 				uint64_t below);

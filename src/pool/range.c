@@ -11,6 +11,9 @@
 #include "pool/owner.h"
 #include "pool/tcache.h"
 
+/* See most_waste(): parts of what was asked for, and of what is needed. */
+enum { WASTE_OF_ONE = 10, WASTE_OF_NEED = 200 };
+
 static enum vs_heap_kind kind_of(uint64_t span)
 {
 	return span < VS_MIDDLE_MAX ? VS_HEAP_MIDDLE : VS_HEAP_LARGE;
@@ -326,6 +329,28 @@ static inline struct vs_range *take_fit(struct vs_pool *pool,
 	return r;
 }
 
+/*
+ * Bytes that a kept block may be larger than a request. What a live block has
+ * too much nobody gets back: all of them together have little. Nor is one that
+ * counts as small made of a large one, nor one of Note [Whole] in pool/chunk
+ * used in part. Lock.
+ */
+static inline uint64_t most_waste(struct vs_pool *pool, enum vs_heap_kind kind,
+				  uint64_t span)
+{
+	uint64_t below =
+		kind == VS_HEAP_MIDDLE ? VS_MIDDLE_MAX : VS_WHOLE_LEAST;
+	uint64_t most = pool->need / WASTE_OF_NEED;
+	uint64_t wasted = pool->live_spans - pool->live_bytes;
+
+	if (wasted >= most || span >= below || vs_mark_is_scarce(pool))
+		return 0;
+	most -= wasted;
+	if (most > span / WASTE_OF_ONE)
+		most = span / WASTE_OF_ONE;
+	return most < below - span ? most : below - span - 1;
+}
+
 /* A fit among what is idle, or becomes so by looking at the markers. Lock. */
 static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 			     uint64_t span)
@@ -333,7 +358,8 @@ static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
 	struct vs_range *r;
 
 	if (pool->kept.n > 0 && kind != VS_HEAP_SLABS) {
-		r = vs_kept_take(&pool->kept, span);
+		r = vs_kept_take(&pool->kept, span,
+				 most_waste(pool, kind, span));
 		if (r)
 			return fetch(pool, r);
 	}

@@ -9,6 +9,7 @@
 
 #include "heap_check.h"
 #include "pool/mark.h"
+#include "pool/owner.h"
 #include "pool/range.h"
 #include "stream_test.h"
 
@@ -96,6 +97,12 @@ static void train(unsigned n_sizes, unsigned rounds)
 	}
 }
 
+/* So that a few MiB that nobody can have are little. */
+static void need_much(void)
+{
+	take((size_t)4096 * MiB);
+}
+
 /* A tenth more than is asked for at most, and the least of that. */
 static void test_one_hardly_larger_does(void **state)
 {
@@ -105,6 +112,7 @@ static void test_one_hardly_larger_does(void **state)
 
 	(void)state;
 	train(3, 80);
+	need_much();
 	vs_range_unshelve(pool);
 	for (int i = 0; i < 3; i++)
 		p[i] = take(mib[i] * MiB);
@@ -115,7 +123,7 @@ static void test_one_hardly_larger_does(void **state)
 	assert_int_equal(take(41 * MiB), p[1]);
 	assert_int_equal(take(41 * MiB), p[2]);
 	assert_int_equal(kept_bytes(), 40 * MiB);
-	assert_null(vs_kept_take(&pool->kept, 36 * MiB));
+	assert_null(vs_kept_take(&pool->kept, 36 * MiB, 4 * MiB - 1));
 	assert_int_equal(take(37 * MiB), p[0]);
 	/* it is none the larger for the program */
 	assert_true(vs_pool_find(p[0], &span));
@@ -125,6 +133,82 @@ static void test_one_hardly_larger_does(void **state)
 	look();
 	assert_int_equal(kept_bytes(), 40 * MiB);
 	heap_check(pool);
+}
+
+/* A block is kept, and then `size` bytes are asked for: are they its? */
+static bool gets_a_kept(size_t kept, size_t size)
+{
+	CUdeviceptr p = take(kept);
+
+	vs_range_unshelve(pool);
+	give(p);
+	look();
+	assert_int_equal(kept_bytes(), kept);
+	return vs_owner_live(pool, take(size))->span == kept;
+}
+
+static void test_not_one_more_than_a_tenth_larger(void **state)
+{
+	(void)state;
+	need_much();
+	assert_false(gets_a_kept(44 * MiB, 39 * MiB + 512 * KiB));
+	assert_true(gets_a_kept(44 * MiB, 40 * MiB));
+}
+
+/* What live blocks have too much nobody else can have. */
+static void test_what_is_wasted_is_little(void **state)
+{
+	unsigned n = 0;
+
+	(void)state;
+	need_much();
+	while (gets_a_kept(44 * MiB, 40 * MiB)) {
+		assert_in_range(++n, 1, 10);
+		assert_true(pool->live_spans - pool->live_bytes <=
+			    pool->need / 200);
+	}
+	assert_int_equal(n, 5);
+	/* but the very size is none */
+	assert_true(gets_a_kept(50 * MiB, 50 * MiB));
+}
+
+/* Of the device's 16 GiB nearly all is asked for; it is not missing there. */
+static void test_a_vast_one_is_cut(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	give(take((size_t)8192 * MiB));
+	look();
+	take((size_t)7450 * MiB);
+	assert_int_equal(vs_pool_alloc((size_t)8500 * MiB, &p), CUDA_SUCCESS);
+	heap_check(pool);
+}
+
+/* One that counts as small must not keep a chunk of large ones. */
+static void test_a_middle_one_is_not_made_of_a_large_one(void **state)
+{
+	(void)state;
+	need_much();
+	assert_true(gets_a_kept(8 * MiB, 8 * MiB));
+	assert_false(gets_a_kept(8 * MiB, 8 * MiB - 64 * KiB));
+	assert_true(gets_a_kept(9 * MiB, 9 * MiB - 64 * KiB));
+}
+
+static void test_none_larger_where_memory_is_scarce(void **state)
+{
+	CUdeviceptr p = take(44 * MiB);
+
+	(void)state;
+	need_much();
+	vs_range_unshelve(pool);
+	give(p);
+	look();
+	assert_int_equal(kept_bytes(), 44 * MiB);
+	atomic_store(&pool->refused, fake.now);
+	assert_true(vs_mark_is_scarce(pool));
+	take(42 * MiB);
+	assert_true(pool->live_spans - pool->live_bytes < MiB);
 }
 
 static void test_no_other_size_does(void **state)
@@ -411,6 +495,11 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		T(the_very_size_comes_back),
 		T(one_hardly_larger_does),
+		T(not_one_more_than_a_tenth_larger),
+		T(what_is_wasted_is_little),
+		T(a_vast_one_is_cut),
+		T(a_middle_one_is_not_made_of_a_large_one),
+		T(none_larger_where_memory_is_scarce),
 		T(no_other_size_does),
 		T(few_are_kept),
 		T(many_where_they_are_asked_for),
