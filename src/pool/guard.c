@@ -155,8 +155,10 @@ static void enter(struct vs_pool *pool, struct vs_guard_block *b,
 	v->chunk = c;
 	v->is_on = v->has_access = false;
 	TAILQ_INSERT_TAIL(&c->views, v, link);
-	b->range.base =
-		vs_view_end(v) - (size + VS_ALIGN - 1) / VS_ALIGN * VS_ALIGN;
+	/* a late look-up may still read the one before */
+	vs_range_set_base(&b->range, vs_view_end(v) - (size + VS_ALIGN - 1) /
+							      VS_ALIGN *
+							      VS_ALIGN);
 	b->range.span = c->size;
 	for (CUdeviceptr p = v->at; p < vs_view_end(v); p += VS_GRANULE) {
 		*slot(pool, p) = v;
