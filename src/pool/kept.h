@@ -2,14 +2,14 @@
  *
  * kept: the last ranges that a program which works freed, and whose work is
  * done, as they are. Most programs ask for the size of something that they have
- * just freed, or hardly less (how much, pool/range says). To merge it with its
+ * just freed, or hardly less (how much, pool/reuse says). To merge it with its
  * neighbours, and what it covers at the other addresses of its chunks with
  * theirs, and to cut all that again, is half of what a large allocation costs
  * (HACKING.md). But what is kept packs worse, and more is moved: so they are
  * few, unless many of the requests of late found theirs, and none most of the
  * time where hardly any did. What is kept is in use as far as heap, views and
  * chunks are concerned, like what is on a shelf (pool/shelf): it goes home
- * before its heap, or the pool, does without it (pool/range).
+ * before its heap, or the pool, does without it (pool/reuse).
  *
  * Part of struct vs_pool and guarded by its lock. No driver call is made here.
  */

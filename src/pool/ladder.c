@@ -8,6 +8,7 @@
 #include "pool/others.h"
 #include "pool/plan.h"
 #include "pool/range.h"
+#include "pool/reuse.h"
 #include "pool/tcache.h"
 #include "pool/trouble.h"
 
@@ -57,10 +58,10 @@ static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
 	vs_dead_thin(pool);
 	/* then once more, without what lies on the shelves of other heaps */
 	for (int i = 0; i < 2 && result != CUDA_SUCCESS; i++) {
-		if (i > 0 && !vs_range_unshelve(pool))
+		if (i > 0 && !vs_reuse_unshelve(pool))
 			break;
 		/* another thread may have grown meanwhile */
-		r = vs_range_take(pool, kind, span);
+		r = vs_reuse_take(pool, kind, span);
 		result = r ? CUDA_SUCCESS : vs_grow(pool, kind, span, how, &r);
 	}
 	pthread_mutex_unlock(&pool->grow);

@@ -5,7 +5,7 @@
 #include "pool/capture.h"
 #include "pool/dead.h"
 #include "pool/pool.h"
-#include "pool/range.h"
+#include "pool/reuse.h"
 #include "pool/slab.h"
 
 /* Ticks that memory is without a marker before a free records one. */
@@ -404,7 +404,7 @@ void vs_mark_wait_at_free(struct vs_pool *pool)
 	pthread_mutex_lock(&pool->lock);
 	bytes = pool->bare_bytes;
 	/* what the last wait was for is done, and not to be waited for again */
-	vs_range_harvest(pool);
+	vs_reuse_harvest(pool);
 	/* what is covered may be far from complete, and more would follow */
 	if (f->has_context_events && pool->pending_bytes > bytes)
 		bytes = pool->pending_bytes;

@@ -9,31 +9,8 @@
 #include "pool/ladder.h"
 #include "pool/mark.h"
 #include "pool/owner.h"
+#include "pool/reuse.h"
 #include "pool/tcache.h"
-
-/* See most_waste(): parts of what was asked for, and of what is needed. */
-enum { WASTE_OF_ONE = 10, WASTE_OF_NEED = 200 };
-
-static enum vs_heap_kind kind_of(uint64_t span)
-{
-	return span < VS_MIDDLE_MAX ? VS_HEAP_MIDDLE : VS_HEAP_LARGE;
-}
-
-/* What is pending may have been a slab, of a context that ended. */
-static inline bool was_slab(const struct vs_pool *pool,
-			    const struct vs_range *r)
-{
-	return __builtin_expect(r->base < pool->heap[VS_HEAP_SLABS].end, 0);
-}
-
-/* A range that is complete goes home. Lock. */
-static inline void go_home(struct vs_pool *pool, struct vs_range *r)
-{
-	enum vs_heap_kind kind =
-		was_slab(pool, r) ? VS_HEAP_SLABS : kind_of(r->span);
-
-	vs_heap_give(pool, &pool->heap[kind], r);
-}
 
 /* Bytes of the range for a request. */
 static inline uint64_t span_of(size_t size)
@@ -124,290 +101,6 @@ static void show_live(struct vs_pool *pool, uint64_t coming)
 	vs_stat_set(&pool->stats, blocks, blocks + (coming > 0));
 }
 
-/* What is on the shelf is nobody's, either. */
-static void show_pending(struct vs_pool *pool)
-{
-	vs_stat_set(&pool->stats, pending,
-		    pool->pending_bytes + pool->shelved_bytes);
-}
-
-/* Takes the oldest off what is pending, if it is done; or NULL. Lock. */
-static inline struct vs_range *next_done(struct vs_pool *pool)
-{
-	struct vs_range *r = TAILQ_FIRST(&pool->pending);
-
-	if (!r || !vs_fence_is_done(&pool->fence, r->tag))
-		return NULL;
-	TAILQ_REMOVE(&pool->pending, r, link);
-	pool->pending_bytes -= r->span;
-	return r;
-}
-
-/* What is done comes onto the shelf, or is kept. Lock. */
-static inline void put_aside(struct vs_pool *pool, struct vs_range *r)
-{
-	r->state = VS_RANGE_SHELVED;
-	/* none of a later epoch touches it, whatever is handed out meanwhile */
-	r->tag = atomic_load_explicit(&pool->fence.done, memory_order_relaxed);
-	pool->shelved_bytes += r->span;
-}
-
-/* It is live again, nobody's yet: that of its last life may die. Lock. */
-static inline struct vs_range *resurrect(struct vs_range *r)
-{
-	r->state = VS_RANGE_LIVE;
-	vs_range_set_ctx(r, NULL);
-	return r;
-}
-
-/* It is handed out as it is. Lock. */
-static inline struct vs_range *fetch(struct vs_pool *pool, struct vs_range *r)
-{
-	pool->shelved_bytes -= r->span;
-	show_pending(pool);
-	return resurrect(r);
-}
-
-/* It goes home after all. Lock. */
-static void clear_away(struct vs_pool *pool, struct vs_range *r)
-{
-	pool->shelved_bytes -= r->span;
-	go_home(pool, r);
-}
-
-/* Of what was put aside, a range of a heap; or NULL. */
-static struct vs_range *any_aside(struct vs_pool *pool, enum vs_heap_kind kind)
-{
-	bool is_large = kind == VS_HEAP_LARGE;
-	struct vs_range *r = vs_shelf_any(&pool->shelf[kind]);
-
-	return r ? r
-		 : vs_kept_within(&pool->kept, is_large ? VS_MIDDLE_MAX : 0,
-				  is_large ? UINT64_MAX : VS_MIDDLE_MAX);
-}
-
-/* What of a heap was put aside goes home; whether anything was. Lock. */
-static bool clear_shelf(struct vs_pool *pool, enum vs_heap_kind kind)
-{
-	bool is_any = false;
-	struct vs_range *r;
-
-	while ((r = any_aside(pool, kind))) {
-		clear_away(pool, r);
-		is_any = true;
-	}
-	show_pending(pool);
-	return is_any;
-}
-
-static inline bool clear_shelves(struct vs_pool *pool)
-{
-	bool is_any;
-
-	if (__builtin_expect(pool->shelved_bytes == 0, 1))
-		return false;
-	is_any = clear_shelf(pool, VS_HEAP_LARGE);
-	return clear_shelf(pool, VS_HEAP_MIDDLE) || is_any;
-}
-
-bool vs_range_harvest(struct vs_pool *pool)
-{
-	bool is_any = clear_shelves(pool);
-	struct vs_range *r;
-
-	while ((r = next_done(pool))) {
-		go_home(pool, r);
-		is_any = true;
-	}
-	show_pending(pool);
-	return is_any;
-}
-
-/* What is done comes onto the shelf; whether any did. Lock. */
-static bool shelve(struct vs_pool *pool)
-{
-	bool is_any = false;
-	struct vs_range *r;
-
-	while ((r = next_done(pool))) {
-		is_any = true;
-		if (was_slab(pool, r)) {
-			go_home(pool, r);
-			continue;
-		}
-		put_aside(pool, r);
-		vs_shelf_put(&pool->shelf[kind_of(r->span)], r);
-	}
-	show_pending(pool);
-	return is_any;
-}
-
-/* What is done is kept, and what that leaves no room for goes home. Lock. */
-static bool keep(struct vs_pool *pool)
-{
-	bool is_any = false;
-	struct vs_range *r, *old;
-
-	/* it churned, until now */
-	if (__builtin_expect(pool->shelved_bytes > pool->kept.bytes, 0))
-		is_any = clear_shelves(pool);
-	while ((r = next_done(pool))) {
-		is_any = true;
-		if (was_slab(pool, r) || !vs_kept_wants(&pool->kept)) {
-			go_home(pool, r);
-			continue;
-		}
-		while ((old = vs_kept_surplus(&pool->kept)))
-			clear_away(pool, old);
-		put_aside(pool, r);
-		vs_kept_put(&pool->kept, r);
-	}
-	show_pending(pool);
-	return is_any;
-}
-
-/*
- * What was freed first, if it fits: a program that frees and allocates one size
- * in turn is spared the book-keeping of heap and views, half of the
- * instructions. To one that works a place is given by the heap's rule alone,
- * which packs better: this one, if nothing idle fits and nothing else is
- * pending.
- */
-static struct vs_range *take_back(struct vs_pool *pool, enum vs_heap_kind kind,
-				  uint64_t span)
-{
-	struct vs_range *r = TAILQ_FIRST(&pool->pending);
-
-	if (!r || r->span != span || kind == VS_HEAP_SLABS ||
-	    was_slab(pool, r) ||
-	    (TAILQ_NEXT(r, link) && !pool->turnover.is_fast) ||
-	    !next_done(pool))
-		return NULL;
-	show_pending(pool);
-	return resurrect(r);
-}
-
-/* A range as it was freed, or NULL. Something is on a shelf. Lock. */
-static struct vs_range *take_whole(struct vs_pool *pool, enum vs_heap_kind kind,
-				   uint64_t span)
-{
-	struct vs_range *r = kind == VS_HEAP_SLABS
-				     ? NULL
-				     : vs_shelf_take(&pool->shelf[kind], span);
-
-	return r ? fetch(pool, r) : NULL;
-}
-
-/* What is done goes home, or is put aside; whether any did. Lock. */
-static inline bool bring_in(struct vs_pool *pool)
-{
-	if (pool->turnover.is_fast)
-		return vs_turnover_is_roomy(pool) ? shelve(pool)
-						  : vs_range_harvest(pool);
-	/* the count first: most have none, and are spared the calls */
-	return pool->orders_left > 0 && vs_mark_spares_looks(pool) &&
-			       !vs_mark_is_scarce(pool)
-		       ? keep(pool)
-		       : vs_range_harvest(pool);
-}
-
-/* The best fit; what was put aside merges only if there is none. Lock. */
-static inline struct vs_range *take_fit(struct vs_pool *pool,
-					enum vs_heap_kind kind, uint64_t span)
-{
-	struct vs_heap *h = &pool->heap[kind];
-	bool is_shelved = __builtin_expect(pool->shelved_bytes > 0, 0);
-	struct vs_range *r = NULL;
-
-	if (is_shelved)
-		r = take_whole(pool, kind, span);
-	if (!r)
-		r = vs_heap_take(pool, h, span, true);
-	if (!r && is_shelved && kind != VS_HEAP_SLABS &&
-	    clear_shelf(pool, kind))
-		r = vs_heap_take(pool, h, span, true);
-	return r;
-}
-
-/*
- * Bytes that a kept block may be larger than a request. What a live block has
- * too much nobody gets back: all of them together have little. Nor is one that
- * counts as small made of a large one, nor one of Note [Whole] in pool/chunk
- * used in part. Lock.
- */
-static inline uint64_t most_waste(struct vs_pool *pool, enum vs_heap_kind kind,
-				  uint64_t span)
-{
-	uint64_t below =
-		kind == VS_HEAP_MIDDLE ? VS_MIDDLE_MAX : VS_WHOLE_LEAST;
-	uint64_t most = pool->need / WASTE_OF_NEED;
-	uint64_t wasted = pool->live_spans - pool->live_bytes;
-
-	if (wasted >= most || span >= below || vs_mark_is_scarce(pool))
-		return 0;
-	most -= wasted;
-	if (most > span / WASTE_OF_ONE)
-		most = span / WASTE_OF_ONE;
-	return most < below - span ? most : below - span - 1;
-}
-
-/* A fit among what is idle, or becomes so by looking at the markers. Lock. */
-static struct vs_range *take(struct vs_pool *pool, enum vs_heap_kind kind,
-			     uint64_t span)
-{
-	struct vs_range *r;
-
-	if (pool->kept.n > 0 && kind != VS_HEAP_SLABS) {
-		r = vs_kept_take(&pool->kept, span,
-				 most_waste(pool, kind, span));
-		if (r)
-			return fetch(pool, r);
-	}
-	/*
-	 * Even while something fits: what is idle again in time lies in larger
-	 * pieces, and a better fit is found (HACKING.md).
-	 */
-	if (!TAILQ_EMPTY(&pool->pending)) {
-		vs_mark_at_alloc(pool);
-		r = pool->turnover.is_fast ? take_back(pool, kind, span) : NULL;
-		if (r)
-			return r;
-		bring_in(pool);
-	}
-	r = take_fit(pool, kind, span);
-	if (r || TAILQ_EMPTY(&pool->pending))
-		return r;
-	vs_mark_settle(pool);
-	r = take_back(pool, kind, span);
-	if (!r && bring_in(pool))
-		r = take_fit(pool, kind, span);
-	if (r && kind != VS_HEAP_SLABS)
-		pool->turnover.is_spare_due =
-			vs_turnover_wants_spare(pool, span);
-	return r;
-}
-
-bool vs_range_unshelve(struct vs_pool *pool)
-{
-	bool is_any;
-
-	pthread_mutex_lock(&pool->lock);
-	is_any = clear_shelves(pool);
-	pthread_mutex_unlock(&pool->lock);
-	return is_any;
-}
-
-struct vs_range *vs_range_take(struct vs_pool *pool, enum vs_heap_kind kind,
-			       uint64_t span)
-{
-	struct vs_range *r;
-
-	pthread_mutex_lock(&pool->lock);
-	r = take(pool, kind, span);
-	pthread_mutex_unlock(&pool->lock);
-	return r;
-}
-
 /* No idle range fits. */
 static CUresult get_more(struct vs_pool *pool, enum vs_heap_kind kind,
 			 uint64_t span, struct vs_range **range_out)
@@ -476,7 +169,7 @@ static __attribute__((noinline)) CUresult alloc_miss(struct vs_pool *pool,
 						     CUdeviceptr *out)
 {
 	struct vs_range *range;
-	CUresult r = get_more(pool, kind_of(span), span, &range);
+	CUresult r = get_more(pool, vs_reuse_kind(span), span, &range);
 
 	if (r == CUDA_ERROR_OUT_OF_MEMORY)
 		return vs_range_last_resort(pool, size, out);
@@ -484,7 +177,7 @@ static __attribute__((noinline)) CUresult alloc_miss(struct vs_pool *pool,
 		return VS_PASS; /* the driver words it */
 	pthread_mutex_lock(&pool->lock);
 	if (is_dead(ctx)) {
-		go_home(pool, range);
+		vs_reuse_go_home(pool, range);
 		pthread_mutex_unlock(&pool->lock);
 		return VS_PASS;
 	}
@@ -508,7 +201,7 @@ CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 		pthread_mutex_unlock(&pool->lock);
 		return VS_PASS;
 	}
-	range = take(pool, kind_of(span), span);
+	range = vs_reuse_find(pool, vs_reuse_kind(span), span);
 	if (__builtin_expect(!range, 0)) {
 		show_live(pool, size);
 		pthread_mutex_unlock(&pool->lock);
@@ -521,7 +214,7 @@ CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 	pthread_mutex_unlock(&pool->lock);
 	vs_stat_add(&pool->stats, large_hit, 1);
 	if (__builtin_expect(is_spare_due, 0))
-		vs_grow_spare(pool, kind_of(span), span);
+		vs_grow_spare(pool, vs_reuse_kind(span), span);
 	return CUDA_SUCCESS;
 }
 
@@ -542,7 +235,7 @@ void vs_range_put_off(struct vs_pool *pool, struct vs_range *r)
 	TAILQ_INSERT_TAIL(&pool->pending, r, link);
 	pool->pending_bytes += r->span;
 	vs_mark_freed(pool, r->span);
-	show_pending(pool);
+	vs_reuse_show_pending(pool);
 }
 
 CUresult vs_range_free(struct vs_pool *pool, struct vs_ctx *current,
@@ -578,7 +271,7 @@ CUresult vs_range_slab(struct vs_pool *pool, struct vs_ctx *ctx, unsigned class)
 
 	pthread_mutex_lock(&pool->lock);
 	show_live(pool, vs_class_size(class));
-	range = take(pool, VS_HEAP_SLABS, span);
+	range = vs_reuse_find(pool, VS_HEAP_SLABS, span);
 	pthread_mutex_unlock(&pool->lock);
 	r = range ? CUDA_SUCCESS : get_more(pool, VS_HEAP_SLABS, span, &range);
 	if (r != CUDA_SUCCESS)
@@ -636,7 +329,7 @@ void vs_range_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx)
 	}
 	vs_guard_drop_ctx(pool, ctx);
 	vs_slab_drop_ctx(pool, ctx);
-	vs_range_harvest(pool);
+	vs_reuse_harvest(pool);
 	show_live(pool, 0);
 	pthread_mutex_unlock(&pool->lock);
 }

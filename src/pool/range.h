@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * range: allocations above 1 MiB, and the ranges that slabs are made of: the
- * hit, the free, and what became complete. What is done without a hit is
+ * hit and the free. What serves a hit is pool/reuse's, what is done without one
  * pool/ladder's.
  */
 #ifndef VS_POOL_RANGE_H
@@ -53,19 +53,6 @@ void vs_range_end_life(struct vs_pool *pool, struct vs_range *r);
 void vs_range_lost(uint64_t id);
 /* A range that was live, and is no more, is pending from now on. Lock. */
 void vs_range_put_off(struct vs_pool *pool, struct vs_range *r);
-/*
- * A live range that fits among what is idle, or becomes so by looking at the
- * markers; NULL if there is none. Takes the lock.
- */
-struct vs_range *vs_range_take(struct vs_pool *pool, enum vs_heap_kind kind,
-			       uint64_t span);
-/*
- * Pending ranges whose tag is done become idle, and what is on the shelf;
- * whether any did. Lock.
- */
-bool vs_range_harvest(struct vs_pool *pool);
-/* What is on the shelf becomes idle; whether any did. Takes the lock. */
-bool vs_range_unshelve(struct vs_pool *pool);
 /*
  * Takes back the live ranges of a dying, idle context. Takes the lock.
  */

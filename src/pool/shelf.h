@@ -8,7 +8,7 @@
  * request is kept whole and handed out again; for others the heap's own rule
  * packs better. What is on the shelf is in use as far as heap, views and chunks
  * are concerned: it goes home before its heap, or the pool, does without it
- * (pool/range).
+ * (pool/reuse).
  *
  * Part of struct vs_pool and guarded by its lock. No driver call is made here.
  */

@@ -17,6 +17,7 @@
 #include "pool/plan.h"
 #include "pool/pool.h"
 #include "pool/range.h"
+#include "pool/reuse.h"
 #include "pool/slab.h"
 #include "pool/state.h"
 #include "pool/tcache.h"
@@ -44,7 +45,7 @@ static void collect(struct vs_pool *pool)
 	vs_tcache_flush(pool, NULL);
 	vs_fence_poll(&pool->fence);
 	pthread_mutex_lock(&pool->lock);
-	vs_range_harvest(pool);
+	vs_reuse_harvest(pool);
 	vs_slab_sweep(pool);
 	pthread_mutex_unlock(&pool->lock);
 }
@@ -397,7 +398,7 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 		pool->quiet_since = now;
 		pool->n_quiet_looks = 0;
 	}
-	vs_range_harvest(pool);
+	vs_reuse_harvest(pool);
 	is_quiet = now - pool->quiet_since >= age;
 	/* a few looks: the first marks, a later one finds it complete */
 	is_looked_at = pool->n_quiet_looks >= QUIET_LOOKS;

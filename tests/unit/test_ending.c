@@ -11,6 +11,7 @@
 #include "pool/capture.h"
 #include "pool/fill.h"
 #include "pool/range.h"
+#include "pool/reuse.h"
 #include "pool/state.h"
 #include "pool/tcache.h"
 
@@ -224,12 +225,12 @@ static void test_memory_in_other_hands(void **state)
 	pool = vs_pool_of(0);
 	ctx = vs_ctx_peek(FAKE_CTX);
 	/* as it was freed, and cut out of what is idle */
-	r[0] = vs_range_take(pool, VS_HEAP_LARGE, 20 * MiB);
-	vs_range_harvest(pool);
+	r[0] = vs_reuse_take(pool, VS_HEAP_LARGE, 20 * MiB);
+	vs_reuse_harvest(pool);
 	give(take(30 * MiB));
 	vs_fence_barrier(&pool->fence);
-	vs_range_harvest(pool);
-	r[1] = vs_range_take(pool, VS_HEAP_LARGE, 16 * MiB);
+	vs_reuse_harvest(pool);
+	r[1] = vs_reuse_take(pool, VS_HEAP_LARGE, 16 * MiB);
 	end(ctx);
 	for (int i = 0; i < 2; i++) {
 		assert_non_null(r[i]);

@@ -10,7 +10,7 @@
 #include "heap_check.h"
 #include "pool/mark.h"
 #include "pool/owner.h"
-#include "pool/range.h"
+#include "pool/reuse.h"
 #include "stream_test.h"
 
 static struct vs_pool *pool;
@@ -31,7 +31,7 @@ static int begin(void **state)
 	fake.now += 10 * MS;
 	assert_true(vs_fence_poll(&pool->fence));
 	assert_false(pool->turnover.is_fast);
-	vs_range_harvest(pool);
+	vs_reuse_harvest(pool);
 	return 0;
 }
 
@@ -70,7 +70,7 @@ static void test_the_very_size_comes_back(void **state)
 	assert_true(low < high);
 	give(low);
 	look();
-	vs_range_unshelve(pool);
+	vs_reuse_unshelve(pool);
 	give(high);
 	look();
 	assert_int_equal(kept_bytes(), 40 * MiB);
@@ -113,7 +113,7 @@ static void test_one_hardly_larger_does(void **state)
 	(void)state;
 	train(3, 80);
 	need_much();
-	vs_range_unshelve(pool);
+	vs_reuse_unshelve(pool);
 	for (int i = 0; i < 3; i++)
 		p[i] = take(mib[i] * MiB);
 	for (int i = 0; i < 3; i++)
@@ -140,7 +140,7 @@ static bool gets_a_kept(size_t kept, size_t size)
 {
 	CUdeviceptr p = take(kept);
 
-	vs_range_unshelve(pool);
+	vs_reuse_unshelve(pool);
 	give(p);
 	look();
 	assert_int_equal(kept_bytes(), kept);
@@ -201,7 +201,7 @@ static void test_none_larger_where_memory_is_scarce(void **state)
 
 	(void)state;
 	need_much();
-	vs_range_unshelve(pool);
+	vs_reuse_unshelve(pool);
 	give(p);
 	look();
 	assert_int_equal(kept_bytes(), 44 * MiB);
@@ -238,7 +238,7 @@ static void free_of_new_sizes(unsigned n)
 	CUdeviceptr p[32];
 
 	more += 64 * KiB;
-	vs_range_unshelve(pool);
+	vs_reuse_unshelve(pool);
 	for (unsigned i = 0; i < n; i++)
 		p[i] = take((33 + i) * MiB + more);
 	for (unsigned i = 0; i < n; i++)
@@ -299,11 +299,11 @@ static void test_no_slab_is_made_of_it(void **state)
 	(void)state;
 	give(take(4 * MiB));
 	look();
-	vs_range_unshelve(pool);
+	vs_reuse_unshelve(pool);
 	give(take(4 * MiB));
 	work_in(ONE);
 	see_complete();
-	r = vs_range_take(pool, VS_HEAP_SLABS, 4 * MiB);
+	r = vs_reuse_take(pool, VS_HEAP_SLABS, 4 * MiB);
 	if (r)
 		assert_true(r->base < pool->slabs_end);
 }
@@ -330,7 +330,7 @@ static void test_it_is_quiet_when_it_goes_home(void **state)
 	(void)state;
 	give(fit);
 	look();
-	vs_range_unshelve(pool);
+	vs_reuse_unshelve(pool);
 	give(block);
 	look();
 	assert_int_equal(kept_bytes(), 900 * MiB);
@@ -447,7 +447,7 @@ static void step_of_chance(uint64_t *random, CUdeviceptr *block)
 		pool->turnover.is_fast = next_random(random) % 2;
 		break;
 	case 4:
-		vs_range_unshelve(pool);
+		vs_reuse_unshelve(pool);
 		break;
 	}
 }

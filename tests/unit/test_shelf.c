@@ -7,7 +7,7 @@
 #include "base/knob.h"
 #include "fake_test.h"
 #include "heap_check.h"
-#include "pool/range.h"
+#include "pool/reuse.h"
 #include "pool/state.h"
 
 enum { MOST = 32 };
@@ -239,7 +239,7 @@ static void test_it_is_told(void **state)
 	assert_int_equal(vs_stat_get(&pool->stats, pending),
 			 pool->pending_bytes + pool->shelved_bytes);
 	assert_true(vs_stat_get(&pool->stats, pending) >= 128 * MiB);
-	vs_range_harvest(pool);
+	vs_reuse_harvest(pool);
 	assert_int_equal(pool->shelved_bytes, 0);
 	assert_int_equal(vs_stat_get(&pool->stats, pending),
 			 pool->pending_bytes);
