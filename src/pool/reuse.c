@@ -244,7 +244,7 @@ static inline uint64_t most_waste(struct vs_pool *pool, enum vs_heap_kind kind,
 }
 
 struct vs_range *vs_reuse_find(struct vs_pool *pool, enum vs_heap_kind kind,
-			     uint64_t span)
+			       uint64_t span)
 {
 	struct vs_range *r;
 
