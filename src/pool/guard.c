@@ -161,8 +161,10 @@ static void enter(struct vs_pool *pool, struct vs_guard_block *b,
 							      VS_ALIGN);
 	b->range.span = c->size;
 	for (CUdeviceptr p = v->at; p < vs_view_end(v); p += VS_GRANULE) {
-		*slot(pool, p) = v;
-		vs_spot_name(vs_spot_at(pool, p), &b->range);
+		struct vs_spot *spot = vs_spot_at(pool, p);
+
+		spot->view = v;
+		vs_spot_name(spot, &b->range);
 	}
 	b->lost = c->size - size;
 	pool->guard.lost += b->lost;

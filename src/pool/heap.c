@@ -148,25 +148,19 @@ static void name(struct vs_pool *pool, struct vs_range *r, CUdeviceptr base,
 		vs_spot_name(&pool->chunks.spots[c.tail], r);
 }
 
-/* A range has another neighbour left of it, or right of it; NULL: none. */
-static inline void link_left(struct vs_heap *h, struct vs_range *left,
-			     struct vs_range *r)
+/* From now on they are neighbours; NULL: the other is the first, or the last.
+ */
+static inline void link_up(struct vs_heap *h, struct vs_range *left,
+			   struct vs_range *right)
 {
-	r->prev = left;
 	if (left)
-		left->next = r;
+		left->next = right;
 	else
-		h->first = r;
-}
-
-static inline void link_right(struct vs_heap *h, struct vs_range *r,
-			      struct vs_range *right)
-{
-	r->next = right;
+		h->first = right;
 	if (right)
-		right->prev = r;
+		right->prev = left;
 	else
-		h->last = r;
+		h->last = left;
 }
 
 /* Cuts `span` bytes off the left of a range; they are the new one. */
@@ -178,8 +172,8 @@ static struct vs_range *cut_left(struct vs_pool *pool, struct vs_heap *h,
 	vs_range_set_base(left, r->base);
 	left->span = span;
 	left->state = r->state;
-	link_left(h, r->prev, left);
-	link_right(h, left, r);
+	link_up(h, r->prev, left);
+	link_up(h, left, r);
 	vs_range_set_base(r, r->base + span);
 	r->span -= span;
 	if (r->state != VS_RANGE_HOLE)
@@ -195,8 +189,8 @@ struct vs_range *vs_heap_cut(struct vs_pool *pool, struct vs_heap *h,
 	vs_range_set_base(right, r->base + span);
 	right->span = r->span - span;
 	right->state = r->state;
-	link_right(h, right, r->next);
-	link_left(h, r, right);
+	link_up(h, right, r->next);
+	link_up(h, r, right);
 	r->span = span;
 	if (r->state != VS_RANGE_HOLE)
 		name(pool, right, right->base, right->span);
@@ -218,9 +212,9 @@ struct vs_range *vs_heap_join(struct vs_pool *pool, struct vs_heap *h,
 	stays->span = left->span + right->span;
 	/* the neighbour beyond the one that stays is not touched */
 	if (is_right)
-		link_left(h, left->prev, right);
+		link_up(h, left->prev, right);
 	else
-		link_right(h, left, right->next);
+		link_up(h, left, right->next);
 	to_stock(pool, goes);
 	return stays;
 }

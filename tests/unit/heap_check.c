@@ -224,6 +224,9 @@ static void look_at_ranges(struct vs_pool *pool, struct vs_heap *h)
 			look_at_names(pool, r);
 		look_at_owner(pool, r);
 		CHECK(r->state == VS_RANGE_LIVE || atomic_load(&r->id) == 0);
+		/* in hands that are to give it to a context yet */
+		CHECK(r->state != VS_RANGE_LIVE || atomic_load(&r->id) != 0 ||
+		      !r->ctx);
 		if (last && last->state == r->state &&
 		    r->state == VS_RANGE_HOLE)
 			wrong("two holes side by side", __LINE__);
