@@ -309,6 +309,26 @@ static void test_no_shares_of_live_slabs(void **state)
 	assert_int_equal(atomic_load(&vs_pool_of(0)->shares.halved), 0);
 }
 
+/*
+ * Nor for large blocks, which smaller batches leave as little room: what is in
+ * batches goes home for each of them.
+ */
+static void test_no_shares_for_large_blocks(void **state)
+{
+	CUdeviceptr p[512];
+
+	(void)state;
+	for (int round = 0; round < 4; round++) {
+		for (int i = 0; i < 512; i++)
+			p[i] = take(MiB);
+		for (int i = 0; i < 512; i++)
+			give(p[i]);
+		give(take(480 * MiB));
+	}
+	assert_in_range(fake.held, 512 * MiB, 600 * MiB);
+	assert_int_equal(atomic_load(&vs_pool_of(0)->shares.halved), 0);
+}
+
 struct caps {
 	unsigned soon, late; /* objects a batch may hold, after some turns */
 };
@@ -645,6 +665,7 @@ int main(void)
 		cmocka_unit_test_setup(
 			test_threads_that_are_short_at_once_count_once, fresh),
 		cmocka_unit_test_setup(test_no_shares_of_live_slabs, fresh),
+		cmocka_unit_test_setup(test_no_shares_for_large_blocks, fresh),
 		cmocka_unit_test_setup(test_larger_batches_in_a_crowd, fresh),
 		cmocka_unit_test_setup(test_pauses_for_a_trim, fresh),
 		cmocka_unit_test_setup(test_cache_of_a_dying_context, fresh),
