@@ -6,9 +6,28 @@
 
 #include "pool/capture.h"
 
-static inline bool is_beyond(CUdeviceptr dst, size_t size, CUstream stream)
+/*
+ * The driver lets a set in a captured stream pass. A stream that it cannot tell
+ * of is its own to judge, but for the legacy one, which no capture is of.
+ */
+static __attribute__((cold)) bool is_captured(struct vs_way way)
 {
-	return vs_copy_leaves(dst, size) && !(stream && vs_capture_count() > 0);
+	CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+	__typeof__(cuStreamIsCapturing) *ask =
+		way.is_per_thread ? vs_real.cuStreamIsCapturing_ptsz
+				  : vs_real.cuStreamIsCapturing;
+	CUresult result;
+
+	if (!way.is_async || vs_order_is_due(way) || vs_capture_count() == 0)
+		return false;
+	result = ask ? ask(way.stream, &status) : CUDA_ERROR_NOT_SUPPORTED;
+	return result != CUDA_SUCCESS ||
+	       status != CU_STREAM_CAPTURE_STATUS_NONE;
+}
+
+static inline bool is_beyond(CUdeviceptr dst, size_t size, struct vs_way way)
+{
+	return vs_unlikely(vs_copy_leaves(dst, size)) && !is_captured(way);
 }
 
 /*
@@ -21,7 +40,7 @@ static inline bool is_beyond(CUdeviceptr dst, size_t size, CUstream stream)
 		CUresult result = CUDA_ERROR_INVALID_VALUE;                    \
                                                                                \
 		if (!(VS_ENTER_WORK(api, way.stream) &&                        \
-		      is_beyond(dst, size, way.stream)) &&                     \
+		      is_beyond(dst, size, way)) &&                            \
 		    !vs_set_is_refused(dst, way.stream))                       \
 			result = vs_seen(vs_copy_ended(                        \
 				vs_real.api(dst, __VA_ARGS__), dst, 0, way));  \

@@ -189,6 +189,24 @@ static void captured(CUdeviceptr p, size_t n, CUdeviceptr q)
 	victim_end_capture(stream);
 }
 
+/* A capture elsewhere changes nothing. */
+static void beside_a_capture(CUdeviceptr p, size_t n)
+{
+	CUstream other, created;
+
+	TRY(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	TRY(cuStreamCreate(&created, CU_STREAM_NON_BLOCKING));
+	TRY(cuStreamBeginCapture(other, CU_STREAM_CAPTURE_MODE_RELAXED));
+	SAY(cuMemsetD8Async(p, 1, n + 1, stream));
+	SAY(cuMemsetD8Async(p + n - 1, 1, 2, created));
+	SAY(cuMemsetD2D8Async(p, PITCH, 1, 1, n / PITCH + 2, stream));
+	SAY(cuMemsetD8Async(p, 1, n + 1, CU_STREAM_LEGACY));
+	SAY(cuMemsetD8Async(p, 1, n + 1, CU_STREAM_PER_THREAD));
+	victim_end_capture(other);
+	TRY(cuStreamDestroy(created));
+	TRY(cuStreamDestroy(other));
+}
+
 static void without_context(CUdeviceptr p, size_t n, CUdeviceptr q)
 {
 	CUcontext popped;
@@ -220,6 +238,7 @@ int main(void)
 		batch(p, n, q);
 		nodes(p, n, q);
 		captured(p, n, q);
+		beside_a_capture(p, n);
 		without_context(p, n, q);
 		TRY(cuCtxSynchronize());
 		printf("behind: %d\n", victim_is_filled(behind, n, 9));
