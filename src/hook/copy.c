@@ -17,8 +17,12 @@ _Atomic bool vs_copy_has_peers;
 /* Some of it without peer access. */
 static _Atomic bool has_opened;
 
-/* By device: the devices whose memory it was found not to reach. */
+/*
+ * By device: the devices whose memory it was found not to reach, and of these
+ * those that it never will. Others were so for want of memory.
+ */
 static _Atomic uint64_t unreachable[VS_MAX_DEVICES];
+static _Atomic uint64_t never_reached[VS_MAX_DEVICES];
 
 static uint64_t bit(CUdevice device)
 {
@@ -83,22 +87,27 @@ static bool can_be_peers(CUdevice device, CUdevice owner)
 	       can;
 }
 
-/* Opens the memory of the pool that holds `p` to `device`, once. */
+/* Opens the memory of the pool that holds `p` to `device`. */
 static bool open_to(CUdeviceptr p, CUdevice owner, CUdevice device)
 {
+	CUresult result = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 	struct vs_thread *t = vs_thread_self();
-	bool is_opened;
 
-	if ((atomic_load(&unreachable[device]) & bit(owner)) ||
+	if ((atomic_load(&never_reached[device]) & bit(owner)) ||
 	    !vs_thread_go_within(t))
 		return false;
 	vs_copy_note_opened();
-	is_opened = can_be_peers(device, owner) &&
-		    vs_pool_reach(p, device, true) == CUDA_SUCCESS &&
-		    vs_ipc_reach(p, device) == CUDA_SUCCESS;
+	if (can_be_peers(device, owner))
+		result = vs_pool_reach(p, device, true);
+	if (result == CUDA_SUCCESS)
+		result = vs_ipc_reach(p, device);
 	vs_thread_come_out(t);
-	if (is_opened)
+	if (result == CUDA_SUCCESS) {
+		atomic_fetch_and(&unreachable[device], ~bit(owner));
 		return true;
+	}
+	if (result != CUDA_ERROR_OUT_OF_MEMORY)
+		atomic_fetch_or(&never_reached[device], bit(owner));
 	vs_debug("device %d cannot be given access to device %d: copies "
 		 "between them become peer copies",
 		 device, owner);

@@ -228,6 +228,33 @@ static void enable_at_second_try(void)
 	copy_both_ways("again");
 }
 
+/* One that lasts for one copy is none for those behind it. */
+static void copy_behind_a_failure(void)
+{
+#if CUDA_VERSION >= 13000
+	CUmemcpyAttributes attributes = {
+		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	size_t size = SIZE, first = 0;
+	CUstream stream;
+	static void *cache;
+	int (*fail)(const char *, unsigned long, int);
+
+	*(void **)&fail = sim_client_find(&cache, "sim_fail");
+	TRY(cuCtxSetCurrent(ctx[1]));
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	if (fail)
+		fail("cuMemSetAccess", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	TRY(cuMemcpyDtoDAsync(block[1], block[0], 100, stream));
+	for (int i = 0; i < 2; i++)
+		printf("batch behind a failure: %s\n",
+		       victim_name(cuMemcpyBatchAsync(&block[1], &block[0],
+						      &size, 1, &attributes,
+						      &first, 1, stream)));
+	TRY(cuStreamSynchronize(stream));
+	TRY(cuStreamDestroy(stream));
+#endif
+}
+
 /* Peer access dies with the context that had it, whatever its handle. */
 static void reset_and_look(int ordinal)
 {
@@ -264,6 +291,8 @@ int main(int argc, char **argv)
 		block[i] = victim_alloc(SIZE);
 		TRY(cuMemGetInfo(&free_bytes, &total[i]));
 	}
+	if (argc > 1)
+		copy_behind_a_failure();
 	copy_both_ways("no peers");
 	in_order("no peers");
 	TRY(cuDeviceCanAccessPeer(&can, 0, 1));
