@@ -307,13 +307,17 @@ void vs_copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
 	bool is_dst, is_src;
 	uint64_t devices;
 
-	if (vs_pool_count() == 0)
+	if (vs_pool_count() == 0 && !vs_ipc_has_imports())
 		return;
 	is_dst = vs_pool_find(dst, &spans[0]);
 	is_src = vs_pool_find(src, &spans[1]);
-	if (!is_dst && !is_src)
+	if (!is_dst && !is_src && !vs_ipc_has_imports())
 		return;
 	devices = runners(stream);
+	if (!is_dst)
+		vs_ipc_note_copy(dst, devices);
+	if (!is_src)
+		vs_ipc_note_copy(src, devices);
 	devices |= is_dst ? bit(spans[0].device) : 0;
 	devices |= is_src ? bit(spans[1].device) : 0;
 	for (CUdevice d = 0; d < VS_MAX_DEVICES && devices >> d; d++) {

@@ -57,8 +57,16 @@ static inline bool vs_ipc_is_inside(CUdeviceptr p)
 void vs_ipc_ctx_dying(CUcontext ctx, CUdevice device);
 /* A copy on `device` touches `p`: gives it access, if `p` is an import's. */
 CUresult vs_ipc_reach(CUdeviceptr p, CUdevice device);
-/* Peer access was switched on: opened memory must be reached too. */
-void vs_ipc_peers_changed(void);
+/*
+ * A peer copy that `devices` (bits) run touches `p`, which it needs no access
+ * for: it is waited for before an import there is unmapped.
+ */
+void vs_ipc_note_copy(CUdeviceptr p, uint64_t devices);
+/*
+ * Peer access was switched on: opened memory must be reached, too. The driver's
+ * error if that failed for any.
+ */
+CUresult vs_ipc_peers_changed(void);
 /* In a forked child: forgets all, and closes what would look alive. */
 void vs_ipc_forked(void);
 

@@ -12,6 +12,14 @@
 #include "hook/ipc_fetch.h"
 #include "pool/share.h"
 
+/*
+ * How long other contexts' work is waited for, ns: what the driver's own close
+ * waits for is not known, and it may wait for this very thread. And at a later
+ * try.
+ */
+#define PEER_PATIENCE ((uint64_t)1000000000)
+#define SWEEP_PATIENCE ((uint64_t)20000000)
+
 struct key {
 	struct vs_ipc_handle handle;
 	CUcontext ctx;
@@ -19,7 +27,7 @@ struct key {
 
 enum state {
 	OPEN,	 /* the program has it */
-	CLOSED,	 /* to be unmapped when no capture is open */
+	CLOSED,	 /* to be unmapped when no capture is open, and work is done */
 	CLOSING, /* in the hands of the thread that unmaps it */
 };
 
@@ -31,7 +39,8 @@ struct imported {
 	uint64_t bytes;	      /* of the pieces */
 	struct vs_span span;  /* what the program sees */
 	CUdevice device;      /* of the context that opened it */
-	uint64_t peers;	      /* devices that reach it besides `device` */
+	uint64_t peers;	      /* devices with access besides `device` */
+	uint64_t copiers;     /* devices that copied it without; table_lock */
 	enum state state;
 	unsigned n_opens;
 };
@@ -86,12 +95,15 @@ static bool can_reach(CUdevice from, CUdevice to)
 static CUresult allow(struct imported *im, CUdevice home)
 {
 	uint64_t peers = vs_pool_peers(im->device);
+	CUresult r;
 
 	if (home >= 0)
 		peers |= (uint64_t)1 << home;
-	if (vs_vmm_allow(im->reserved, im->bytes, im->device, peers) !=
-	    CUDA_SUCCESS)
-		return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+	r = vs_vmm_allow(im->reserved, im->bytes, im->device, peers);
+	if (r != CUDA_SUCCESS)
+		return r == CUDA_ERROR_OUT_OF_MEMORY
+			       ? r
+			       : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 	im->peers = peers;
 	return CUDA_SUCCESS;
 }
@@ -99,7 +111,7 @@ static CUresult allow(struct imported *im, CUdevice home)
 /* All devices whose work may touch it. */
 static uint64_t reach_of(const struct imported *im)
 {
-	return im->peers | (uint64_t)1 << im->device;
+	return im->peers | im->copiers | (uint64_t)1 << im->device;
 }
 
 /* table_lock */
@@ -115,16 +127,19 @@ static CUresult add_peers(struct imported *im, uint64_t peers)
 	return r;
 }
 
-void vs_ipc_peers_changed(void)
+/* One that is just being opened holds the lock, or finds the peers itself. */
+CUresult vs_ipc_peers_changed(void)
 {
+	CUresult r = CUDA_SUCCESS;
 	struct imported *im;
 
-	if (atomic_load(&vs_ipc_n_imports) == 0)
-		return;
 	pthread_mutex_lock(&table_lock);
-	RB_FOREACH (im, tree, &tree)
-		add_peers(im, vs_pool_peers(im->device));
+	RB_FOREACH (im, tree, &tree) {
+		if (im->state == OPEN && r == CUDA_SUCCESS)
+			r = add_peers(im, vs_pool_peers(im->device));
+	}
 	pthread_mutex_unlock(&table_lock);
+	return r;
 }
 
 /* --- addresses ------------------------------------------------------------ */
@@ -185,6 +200,19 @@ CUresult vs_ipc_reach(CUdeviceptr p, CUdevice device)
 	return r;
 }
 
+void vs_ipc_note_copy(CUdeviceptr p, uint64_t devices)
+{
+	struct imported *im;
+
+	if (!vs_ipc_has_imports())
+		return;
+	pthread_mutex_lock(&table_lock);
+	im = over(p);
+	if (im)
+		im->copiers |= devices;
+	pthread_mutex_unlock(&table_lock);
+}
+
 /* --- the end of an import ------------------------------------------------- */
 
 /* The caller, who is to unmap it, alone knows it now; table_lock. */
@@ -205,18 +233,26 @@ static void bury(struct imported *im)
 	vs_meta_free(im, sizeof(*im));
 }
 
-/* Unmaps when all work on it is done; false, and later, in a capture. */
-static bool dispose(struct imported *im)
+/* To be unmapped later; of this context, if that lives then. */
+static void put_off(struct imported *im, CUcontext ctx)
 {
-	if (vs_share_settle(reach_of(im), im->key.ctx)) {
-		bury(im);
-		return true;
-	}
 	pthread_mutex_lock(&table_lock);
+	im->key.ctx = ctx;
 	im->state = CLOSED;
 	pthread_mutex_unlock(&table_lock);
 	atomic_store(&has_closed, true);
-	return false;
+}
+
+/* Unmaps when all work on it is done; false, and later, if that is not known.
+ */
+static bool dispose(struct imported *im, uint64_t patience_ns)
+{
+	if (!vs_share_settle(reach_of(im), im->key.ctx, patience_ns)) {
+		put_off(im, im->key.ctx);
+		return false;
+	}
+	bury(im);
+	return true;
 }
 
 /* Takes one that is CLOSED, or of a context in any state; NULL: none left. */
@@ -236,7 +272,7 @@ static struct imported *take_one(CUcontext ctx)
 	return im;
 }
 
-/* What was closed in a capture. */
+/* What was closed in a capture, or under work of others. */
 static void sweep(void)
 {
 	struct imported *im;
@@ -245,7 +281,7 @@ static void sweep(void)
 	    !atomic_exchange(&has_closed, false))
 		return;
 	while ((im = take_one(NULL)))
-		if (!dispose(im))
+		if (!dispose(im, SWEEP_PATIENCE))
 			return;
 }
 
@@ -266,24 +302,32 @@ CUresult vs_ipc_close(CUdeviceptr p)
 	}
 	pthread_mutex_unlock(&table_lock);
 	if (is_last)
-		dispose(im);
+		dispose(im, PEER_PATIENCE);
 	return im ? CUDA_SUCCESS : VS_PASS;
 }
 
+/* What devices reach whose work is not done stays mapped, and is nobody's. */
 void vs_ipc_ctx_dying(CUcontext ctx, CUdevice device)
 {
+	uint64_t settled = 0, patience = PEER_PATIENCE;
 	struct imported *im;
-	bool is_idle = false;
 
 	if (atomic_load(&vs_ipc_n_imports) == 0)
 		return;
 	if (!ctx)
 		ctx = vs_vmm_primary(device);
 	while (ctx && (im = take_one(ctx))) {
-		/* an error means that the context is beyond work */
-		if (!is_idle && !vs_share_settle(reach_of(im), ctx))
+		uint64_t reach = reach_of(im);
+
+		if ((reach & ~settled) &&
+		    !vs_share_settle(reach, ctx, patience)) {
+			/* an error means that the context is beyond work */
 			vs_vmm_ctx_wait(ctx);
-		is_idle = true;
+			patience = 0;
+			put_off(im, NULL);
+			continue;
+		}
+		settled |= reach;
 		bury(im);
 	}
 }
@@ -327,20 +371,25 @@ static bool open_again(const struct key *key, CUdevice device, CUdeviceptr *out,
 	return im != NULL;
 }
 
-static bool enter(struct imported *im)
+/* `home`: see allow(). With the lock: see vs_ipc_peers_changed(). */
+static CUresult enter(struct imported *im, CUdevice home)
 {
-	bool is_entered;
+	CUresult r;
 
 	pthread_mutex_lock(&table_lock);
-	HASH_ADD(hh, imports, key, sizeof(im->key), im);
-	/* uthash leaves hh.tbl NULL when it had no memory */
-	is_entered = im->hh.tbl != NULL;
-	if (is_entered) {
+	r = allow(im, home);
+	if (r == CUDA_SUCCESS) {
+		HASH_ADD(hh, imports, key, sizeof(im->key), im);
+		/* uthash leaves hh.tbl NULL when it had no memory */
+		if (!im->hh.tbl)
+			r = CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	if (r == CUDA_SUCCESS) {
 		RB_INSERT(tree, &tree, im);
 		atomic_fetch_add(&vs_ipc_n_imports, 1);
 	}
 	pthread_mutex_unlock(&table_lock);
-	return is_entered;
+	return r;
 }
 
 static CUresult open_new(struct imported *im, CUdevice home)
@@ -359,9 +408,7 @@ static CUresult open_new(struct imported *im, CUdevice home)
 	im->span.id = vs_share_serial();
 	im->span.ctx = im->key.ctx;
 	im->span.device = home >= 0 ? home : im->device;
-	r = allow(im, home);
-	if (r == CUDA_SUCCESS && !enter(im))
-		r = CUDA_ERROR_OUT_OF_MEMORY;
+	r = enter(im, home);
 	if (r != CUDA_SUCCESS)
 		vs_ipc_unmap(im->reserved, im->bytes, im->bytes);
 	return r;

@@ -94,11 +94,11 @@ static CUresult tell_pool(CUcontext peer, bool is_enabled)
 	vs_thread_go_deeper(t);
 	if (result == CUDA_SUCCESS)
 		result = vs_pool_peer(ctx, peer, is_enabled);
-	if (result == CUDA_SUCCESS) {
+	if (result == CUDA_SUCCESS && is_enabled)
+		result = vs_ipc_peers_changed();
+	if (result == CUDA_SUCCESS)
 		note(vs_pool_ctx_owning(ctx), vs_pool_ctx_owning(peer),
 		     is_enabled);
-		vs_ipc_peers_changed();
-	}
 	vs_thread_come_back(t);
 	return result;
 }
@@ -125,10 +125,10 @@ void vs_peer_ctx_dying(CUcontext ctx)
 }
 
 /*
- * Where the pool cannot be opened the program gets the error, though the driver
- * had said success: it may then copy another way, but a kernel that believed in
- * the access would fault. What can help is tried before: memory for page
- * tables.
+ * Where the pool, or what was opened by IPC, cannot be given access the program
+ * gets the error, though the driver had said success: it may then copy another
+ * way, but a kernel that believed in the access would fault. What can help is
+ * tried before: memory for page tables.
  */
 VS_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer,
 						 unsigned int flags)

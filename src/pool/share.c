@@ -151,22 +151,49 @@ static CUevent record(struct vs_ctx *ctx, bool has_room)
 	return recorded;
 }
 
-/* The events go with a context that another thread destroys meanwhile. */
-static void settle(struct vs_ctx *ctx, CUevent event)
+/* Whether the event is complete at the deadline (clock, ns). */
+static bool wait_until(CUevent event, uint64_t deadline)
 {
+	CUstreamCaptureMode saved;
+	CUresult r;
+
+	vs_vmm_relax(&saved);
+	for (unsigned round = 0;
+	     (r = vs_vmm_event_query(event)) == CUDA_ERROR_NOT_READY &&
+	     vs_vmm_clock() < deadline;
+	     round++)
+		vs_vmm_pause(round);
+	vs_vmm_unrelax(saved);
+	return r != CUDA_ERROR_NOT_READY;
+}
+
+/*
+ * The events go with a context that another thread destroys meanwhile. Deadline
+ * 0: as long as it takes.
+ */
+static bool settle(struct vs_ctx *ctx, CUevent event, uint64_t deadline)
+{
+	bool is_done = true;
+
 	if (!event || !vs_ctx_use(ctx))
-		return;
-	vs_vmm_event_wait(event);
+		return true;
+	if (deadline)
+		is_done = wait_until(event, deadline);
+	else
+		vs_vmm_event_wait(event);
 	vs_vmm_event_destroy(event);
 	vs_ctx_unuse(ctx);
+	return is_done;
 }
 
 /* Waits for the work of the set, and of `own` if that is not part of it. */
-static bool settle_all(struct vs_ctx_set *set, struct vs_ctx *own)
+static bool settle_all(struct vs_ctx_set *set, struct vs_ctx *own,
+		       uint64_t patience_ns)
 {
 	CUevent some[VS_CTX_FEW], *events = some, own_event = NULL;
 	size_t bytes = (size_t)set->n * sizeof(*events);
-	bool is_listed = !own;
+	bool is_listed = !own, is_done = true;
+	uint64_t deadline = vs_vmm_clock() + patience_ns;
 
 	if (!vs_capture_shut_out())
 		return false;
@@ -183,21 +210,22 @@ static bool settle_all(struct vs_ctx_set *set, struct vs_ctx *own)
 		own_event = record(own, true);
 	vs_capture_let_in();
 	for (int i = 0; events && i < set->n; i++)
-		settle(set->list[i], events[i]);
-	settle(own, own_event);
+		is_done &= settle(set->list[i], events[i],
+				  set->list[i] == own ? 0 : deadline);
+	settle(own, own_event, 0);
 	if (events != some)
 		vs_meta_free(events, bytes);
-	return true;
+	return is_done;
 }
 
-bool vs_share_settle(uint64_t devices, CUcontext ctx)
+bool vs_share_settle(uint64_t devices, CUcontext ctx, uint64_t patience_ns)
 {
 	struct vs_ctx_set set;
 	bool is_good;
 
 	if (!vs_ctx_gather(&set, devices))
 		return false;
-	is_good = settle_all(&set, vs_ctx_get(ctx));
+	is_good = settle_all(&set, ctx ? vs_ctx_get(ctx) : NULL, patience_ns);
 	vs_ctx_scatter(&set);
 	return is_good;
 }

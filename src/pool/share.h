@@ -48,10 +48,12 @@ bool vs_share_is_capable(CUdevice device);
 uint64_t vs_share_serial(void);
 
 /*
- * Waits for all work submitted so far in the contexts of these devices (bits)
- * and in `ctx`. False, at once, while a capture is open, which such a wait
- * would kill, and without host memory.
+ * Waits for all work submitted so far in `ctx` (NULL: there is none), and for
+ * that of the other contexts of these devices (bits) at most `patience_ns`
+ * (before CUDA 12.5 as long as it takes): it may wait for this very thread.
+ * False if some of it is not done by then; at once while a capture is open,
+ * which such a wait would kill, and without host memory.
  */
-bool vs_share_settle(uint64_t devices, CUcontext ctx);
+bool vs_share_settle(uint64_t devices, CUcontext ctx, uint64_t patience_ns);
 
 #endif

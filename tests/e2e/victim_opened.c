@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * victim_opened: what one device has opened by legacy IPC, and another device
+ * reaches, at the end of it.
+ *
+ *   close, destroy     while the other device's work waits for the host, which
+ *                      lets it go on behind the close of the memory, or the end
+ *                      of its context
+ *   copy HOW [WHERE]   while the other device copies it, the context ends. HOW:
+ *                      one, two (that are open), peer (by a peer copy); WHERE:
+ *                      captured (beside a capture)
+ *   enable [race]      peer access is enabled behind the opening, or meanwhile;
+ *                      the driver fails at first
+ */
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "victim_link.h"
+
+#define SIZE (20 * MiB)
+#define TOO_LONG 60 /* seconds */
+
+static CUcontext ctx[2]; /* the primary ones */
+static CUipcMemHandle handles[2];
+static pid_t second;
+static int ending; /* the second process ends when this is closed */
+
+/* The second process: two blocks of ones and twos, until it is told to end. */
+static int export_two(int in, int out)
+{
+	CUdeviceptr p;
+	char end;
+
+	victim_start(0);
+	for (int i = 0; i < 2; i++) {
+		p = victim_alloc(SIZE);
+		TRY(cuMemsetD8(p, (unsigned char)(i + 1), SIZE));
+		TRY(cuCtxSynchronize());
+		TRY(cuIpcGetMemHandle(&handles[i], p));
+	}
+	CHECK(write(out, handles, sizeof(handles)) == sizeof(handles));
+	CHECK(read(in, &end, 1) == 0);
+	return 0;
+}
+
+static void start_second(char *self)
+{
+	int to[2], from[2];
+
+	CHECK(pipe(to) == 0 && pipe(from) == 0);
+	second = fork();
+	if (second == 0) {
+		char in[16], out[16];
+
+		close(to[1]);
+		close(from[0]);
+		snprintf(in, sizeof(in), "%d", to[0]);
+		snprintf(out, sizeof(out), "%d", from[1]);
+		execl("/proc/self/exe", self, "second", in, out, (char *)NULL);
+		_exit(127);
+	}
+	close(to[0]);
+	close(from[1]);
+	ending = to[1];
+	CHECK(read(from[0], handles, sizeof(handles)) == sizeof(handles));
+}
+
+static CUdeviceptr open_block(int i)
+{
+	CUdeviceptr p;
+
+	TRY(cuIpcOpenMemHandle(&p, handles[i],
+			       CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	return p;
+}
+
+static CUstream stream_of(int ordinal)
+{
+	CUstream stream;
+
+	TRY(cuCtxSetCurrent(ctx[ordinal]));
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	return stream;
+}
+
+static _Atomic bool may_go;
+
+static void CUDA_CB wait_for_host(void *unused)
+{
+	(void)unused;
+	while (!may_go)
+		usleep(1000);
+}
+
+static void end_beside_work(bool is_destroyed)
+{
+	CUstream stream = stream_of(1);
+	CUcontext own = NULL;
+	CUdeviceptr p;
+
+	TRY(cuCtxEnablePeerAccess(ctx[0], 0));
+	TRY(cuCtxSetCurrent(ctx[0]));
+	if (is_destroyed)
+		TRY(cuCtxCreate_v2(&own, 0, 0));
+	p = open_block(0);
+	TRY(cuLaunchHostFunc(stream, wait_for_host, NULL));
+	if (is_destroyed)
+		TRY(cuCtxDestroy(own));
+	else
+		TRY(cuIpcCloseMemHandle(p));
+	printf("came back\n");
+	may_go = true;
+	TRY(cuCtxSetCurrent(ctx[1]));
+	TRY(cuStreamSynchronize(stream));
+	if (is_destroyed)
+		return;
+	/* what was put off does not stand in the way of another */
+	TRY(cuCtxSetCurrent(ctx[0]));
+	p = open_block(0);
+	printf("opened again: %d\n", victim_is_filled(p, SIZE, 1));
+	TRY(cuIpcCloseMemHandle(p));
+}
+
+static void copy_and_end(const char *how, bool is_captured)
+{
+	CUstream stream = stream_of(1), captured = NULL;
+	CUdeviceptr to = victim_alloc(SIZE), p[2];
+	bool is_two = strcmp(how, "two") == 0;
+	CUcontext own;
+	int last;
+
+	TRY(cuCtxCreate_v2(&own, 0, 0));
+	p[0] = open_block(0);
+	p[1] = is_two ? open_block(1) : 0;
+	last = p[1] > p[0];
+	TRY(cuCtxSetCurrent(ctx[1]));
+	TRY(cuLaunchHostFunc(stream, victim_nap, NULL));
+	if (strcmp(how, "peer") == 0)
+		TRY(cuMemcpyPeerAsync(to, ctx[1], p[last], own, SIZE, stream));
+	else
+		TRY(cuMemcpyDtoDAsync(to, p[last], SIZE, stream));
+	if (is_captured) {
+		TRY(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
+		TRY(cuStreamBeginCapture(captured,
+					 CU_STREAM_CAPTURE_MODE_RELAXED));
+	}
+	TRY(cuCtxDestroy(own));
+	if (is_captured)
+		victim_end_capture(captured);
+	printf("copy: %s", victim_name(cuStreamSynchronize(stream)));
+	printf(" %d\n", victim_is_filled(to, SIZE, last + 1));
+}
+
+static pthread_t opener;
+static _Atomic bool is_at_access, is_enabled;
+
+/* The simulator's: in the middle of the opening. */
+static void hear(const char *call)
+{
+	if (!pthread_equal(pthread_self(), opener) ||
+	    strcmp(call, "cuMemSetAccess") != 0 || is_at_access)
+		return;
+	is_at_access = true;
+	for (int i = 0; i < 300 && !is_enabled; i++)
+		usleep(1000);
+}
+
+static void *enable_meanwhile(void *unused)
+{
+	(void)unused;
+	TRY(cuCtxSetCurrent(ctx[1]));
+	for (int i = 0; i < 300 && !is_at_access; i++)
+		usleep(1000);
+	TRY(cuCtxEnablePeerAccess(ctx[0], 0));
+	is_enabled = true;
+	return NULL;
+}
+
+static void open_and_enable_at_once(CUdeviceptr *out)
+{
+	void (*on_call)(void (*)(const char *));
+	static void *cache;
+	pthread_t thread;
+
+	*(void **)&on_call = sim_client_find(&cache, "sim_on_call");
+	opener = pthread_self();
+	if (on_call)
+		on_call(hear);
+	CHECK(pthread_create(&thread, NULL, enable_meanwhile, NULL) == 0);
+	*out = open_block(0);
+	pthread_join(thread, NULL);
+	if (on_call)
+		on_call(NULL);
+}
+
+/* A failure that lasts for both tries of the shim, and not for the third. */
+static void enable_behind(void)
+{
+	int (*fail)(const char *, unsigned long, int);
+	void (*clear)(void);
+	static void *cache, *clear_cache;
+
+	*(void **)&fail = sim_client_find(&cache, "sim_fail");
+	*(void **)&clear = sim_client_find(&clear_cache, "sim_fail_clear");
+	TRY(cuCtxSetCurrent(ctx[1]));
+	for (unsigned long n = 1; fail && n <= 2; n++)
+		fail("cuMemSetAccess", n, CUDA_ERROR_OUT_OF_MEMORY);
+	if (cuCtxEnablePeerAccess(ctx[0], 0) != CUDA_SUCCESS) {
+		clear();
+		TRY(cuCtxEnablePeerAccess(ctx[0], 0));
+	}
+}
+
+/*
+ * What has peer access reaches what the other device opened; the simulated
+ * driver's own imports are not for kernels of peers, so it is not asked.
+ */
+static void reach(bool is_race)
+{
+	unsigned value = 9;
+	size_t n = 1000;
+	CUdeviceptr p;
+	void *args[] = {&p, &value, &n};
+
+	victim_free(victim_alloc(MiB));
+	if (is_race) {
+		open_and_enable_at_once(&p);
+	} else {
+		p = open_block(0);
+		enable_behind();
+	}
+	TRY(cuCtxSetCurrent(ctx[1]));
+	if (dlsym(RTLD_DEFAULT, "vmmshim_version")) {
+		TRY(cuLaunchKernel(victim_kernel("vs_fill"), 64, 1, 1, 256, 1,
+				   1, 0, NULL, args, NULL));
+		TRY(cuCtxSynchronize());
+	}
+	printf("enabled\n");
+}
+
+int main(int argc, char **argv)
+{
+	const char *what = argc > 1 ? argv[1] : "";
+	const char *how = argc > 2 ? argv[2] : "";
+
+	if (strcmp(what, "second") == 0)
+		return export_two(atoi(argv[2]), atoi(argv[3]));
+	start_second(argv[0]);
+	alarm(TOO_LONG);
+	ctx[1] = victim_start(1);
+	ctx[0] = victim_start(0);
+	if (strcmp(what, "copy") == 0)
+		copy_and_end(how, argc > 3);
+	else if (strcmp(what, "enable") == 0)
+		reach(strcmp(how, "race") == 0);
+	else
+		end_beside_work(strcmp(what, "destroy") == 0);
+	close(ending);
+	waitpid(second, NULL, 0);
+	printf("violations: %d\n", sim_client_violations() > 0);
+	return 0;
+}
