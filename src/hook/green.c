@@ -140,6 +140,20 @@ VS_EXPORT CUresult CUDAAPI cuCtxFromGreenCtx(CUcontext *out, CUgreenCtx handle)
 	return result;
 }
 
+/* CU_DEVICE_INVALID: it was not noted. */
+static CUdevice device_of(CUgreenCtx handle)
+{
+	CUdevice device = CU_DEVICE_INVALID;
+
+	pthread_mutex_lock(&lock);
+	for (struct green *g = greens; g; g = g->next) {
+		if (g->handle == handle)
+			device = g->device;
+	}
+	pthread_mutex_unlock(&lock);
+	return device;
+}
+
 static struct green *take(CUgreenCtx handle)
 {
 	struct green **link, *g;
@@ -155,28 +169,42 @@ static struct green *take(CUgreenCtx handle)
 	return g;
 }
 
-VS_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx handle)
+/* In a turn. */
+static CUresult destroy(struct green *g, struct vs_turn *turn)
 {
-	bool is_open = vs_context_enter_end(VS_API_cuGreenCtxDestroy);
-	struct green *g = is_open ? take(handle) : NULL;
-	struct vs_thread *t = vs_thread_self();
-	struct vs_turn turn;
 	CUresult result;
 
-	if (!g)
-		return vs_seen(vs_real.cuGreenCtxDestroy(handle));
-	vs_thread_go_deeper(t);
-	vs_pool_green_dying(g->device);
-	vs_thread_come_back(t);
-	vs_turn_release(&turn, true, g->device);
-	result = vs_seen(vs_real.cuGreenCtxDestroy(handle));
+	vs_turn_release(turn);
+	result = vs_seen(vs_real.cuGreenCtxDestroy(g->handle));
 	if (result == CUDA_SUCCESS)
 		vs_pool_green_gone(g->converted);
 	if (result == CUDA_SUCCESS || vs_real_is_for_good(result))
 		vs_meta_free(g, sizeof(*g));
 	else
 		put(g); /* refused: it holds the primary one still */
-	vs_turn_released(&turn, result);
+	vs_turn_released(turn, result);
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx handle)
+{
+	bool is_open = vs_context_enter_end(VS_API_cuGreenCtxDestroy);
+	CUdevice device = is_open ? device_of(handle) : CU_DEVICE_INVALID;
+	struct vs_thread *t = vs_thread_self();
+	struct vs_turn turn;
+	CUresult result;
+	struct green *g;
+
+	if (device == CU_DEVICE_INVALID)
+		return vs_seen(vs_real.cuGreenCtxDestroy(handle));
+	vs_thread_go_deeper(t);
+	vs_pool_green_dying(device);
+	vs_thread_come_back(t);
+	/* it holds the primary one until then: a reset meanwhile is refused */
+	vs_turn_begin(&turn, true, device);
+	g = take(handle);
+	result = g ? destroy(g, &turn)
+		   : vs_seen(vs_real.cuGreenCtxDestroy(handle));
 	vs_turn_end(&turn);
 	return result;
 }

@@ -65,8 +65,7 @@ void vs_primary_replaced(CUcontext ctx)
 	pthread_mutex_unlock(&lock);
 }
 
-/* Whether it counts. */
-static bool begin(struct vs_turn *turn, bool is_open, CUdevice device)
+bool vs_turn_begin(struct vs_turn *turn, bool is_open, CUdevice device)
 {
 	*turn = (struct vs_turn){.device = device};
 	if (!is_open || device < 0 || device >= VS_MAX_DEVICES)
@@ -86,7 +85,7 @@ void vs_turn_end(struct vs_turn *turn)
 
 void vs_turn_retain(struct vs_turn *turn, bool is_open, CUdevice device)
 {
-	if (begin(turn, is_open, device))
+	if (vs_turn_begin(turn, is_open, device))
 		turn->was_active = is_active(device);
 }
 
@@ -111,20 +110,20 @@ void vs_turn_retained(struct vs_turn *turn, CUcontext ctx)
 }
 
 /* The pool is told if this is the last for certain. */
-void vs_turn_release(struct vs_turn *turn, bool is_open, CUdevice device)
+void vs_turn_release(struct vs_turn *turn)
 {
 	struct primary *p;
 	bool is_held;
 
-	if (!begin(turn, is_open, device))
+	if (!turn->lock)
 		return;
-	is_held = vs_green_holds(device);
-	p = &primaries[device];
+	is_held = vs_green_holds(turn->device);
+	p = &primaries[turn->device];
 	pthread_mutex_lock(&lock);
 	turn->is_told = p->n_retains == 1 && !p->is_shared && !is_held;
 	pthread_mutex_unlock(&lock);
 	if (turn->is_told)
-		turn->ending = vs_context_dying(NULL, device);
+		turn->ending = vs_context_dying(NULL, turn->device);
 }
 
 static void count_release(const struct vs_turn *turn)
@@ -179,7 +178,8 @@ static CUresult release_primary(bool is_open, primary_fn real, CUdevice device)
 	struct vs_turn turn;
 	CUresult result;
 
-	vs_turn_release(&turn, is_open, device);
+	vs_turn_begin(&turn, is_open, device);
+	vs_turn_release(&turn);
 	result = vs_seen(real(device));
 	vs_turn_released(&turn, result);
 	vs_turn_end(&turn);
@@ -191,7 +191,7 @@ static CUresult reset_primary(bool is_open, primary_fn real, CUdevice device)
 {
 	struct vs_ctx *ending = NULL;
 	struct vs_turn turn;
-	bool is_begun = begin(&turn, is_open, device);
+	bool is_begun = vs_turn_begin(&turn, is_open, device);
 	bool is_held = is_begun && vs_green_holds(device);
 	CUresult result;
 

@@ -35,11 +35,15 @@ struct vs_turn {
 };
 
 /*
- * Before the driver's call, which is to retain or to release. A turn that is
- * not `is_open`, or of no device that the shim has a place for, does nothing.
+ * Before the driver's call, which is to retain, or to end something: from then
+ * on nobody else retains, releases or resets. A turn that is not `is_open`, or
+ * of no device that the shim has a place for, does nothing (false).
  */
 void vs_turn_retain(struct vs_turn *turn, bool is_open, CUdevice device);
-void vs_turn_release(struct vs_turn *turn, bool is_open, CUdevice device);
+bool vs_turn_begin(struct vs_turn *turn, bool is_open, CUdevice device);
+/* In such a turn: the driver's call is to release, be it as a green one goes.
+ */
+void vs_turn_release(struct vs_turn *turn);
 /* The driver has retained `ctx` (NULL: the context is not known). */
 void vs_turn_retained(struct vs_turn *turn, CUcontext ctx);
 /* The driver has answered the release. */

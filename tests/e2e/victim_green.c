@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_green [refused]: memory is allocated, used and freed under green
- * contexts, is used on after one is destroyed, and stays as long as one green
- * context holds the primary one.
+ * victim_green [refused|meanwhile]: memory is allocated, used and freed under
+ * green contexts, is used on after one is destroyed, and stays as long as one
+ * green context holds the primary one; so also where that is to be destroyed,
+ * and the primary one is reset meanwhile.
  */
+#include <pthread.h>
+
 #include "victim_link.h"
 
 static CUdevice device;
@@ -174,6 +177,56 @@ static void stays(void)
 	destroy(g);
 }
 
+static pthread_t destroyer, resetter;
+static _Atomic bool is_heard, is_over;
+static CUresult reset_result;
+
+static void *reset(void *unused)
+{
+	(void)unused;
+	reset_result = cuDevicePrimaryCtxReset(device);
+	is_over = true;
+	return NULL;
+}
+
+/* The simulator's: the destroyer's next call, be it the program's or not. */
+static void hear(const char *call)
+{
+	if (!pthread_equal(pthread_self(), destroyer) || is_heard ||
+	    (strcmp(call, "cuCtxRecordEvent") != 0 &&
+	     strcmp(call, "cuGreenCtxDestroy") != 0))
+		return;
+	is_heard = true;
+	CHECK(pthread_create(&resetter, NULL, reset, NULL) == 0);
+	for (int i = 0; i < 300 && !is_over; i++)
+		usleep(1000);
+}
+
+static void reset_meanwhile(void)
+{
+	void (*on_call)(void (*)(const char *));
+	CUdeviceptr p = victim_alloc(6 * MiB), q = victim_alloc(6 * MiB);
+	struct green g = make();
+	static void *cache;
+
+	TRY(cuMemsetD8(p, 3, 6 * MiB));
+	TRY(cuCtxSynchronize());
+	TRY(cuStreamDestroy(g.stream));
+	victim_free(q);
+	*(void **)&on_call = sim_client_find(&cache, "sim_on_call");
+	destroyer = pthread_self();
+	if (on_call)
+		on_call(hear);
+	TRY(cuGreenCtxDestroy(g.handle));
+	if (on_call)
+		on_call(NULL);
+	if (is_heard)
+		pthread_join(resetter, NULL);
+	printf("reset: %s", victim_name(reset_result));
+	printf(" %d\n", victim_is_filled(p, 6 * MiB, 3));
+	victim_free(p);
+}
+
 int main(int argc, char **argv)
 {
 	CUcontext primary = victim_start(0);
@@ -184,6 +237,10 @@ int main(int argc, char **argv)
 	units = victim_units(device);
 	if (argc > 1 && !strcmp(argv[1], "refused")) {
 		stays();
+		return 0;
+	}
+	if (argc > 1) {
+		reset_meanwhile();
 		return 0;
 	}
 	TRY(cuMemGetInfo(&before, &total));
