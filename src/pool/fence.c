@@ -503,8 +503,8 @@ static void drop_markers(struct vs_fence *f, uint64_t epoch)
 void vs_fence_waited(struct vs_fence *f, uint64_t epoch)
 {
 	pthread_mutex_lock(&f->lock);
-	if (!vs_fence_has_events(f))
-		drop_markers(f, epoch);
+	/* waits go by the oldest that is left */
+	drop_markers(f, epoch);
 	completed(f, epoch);
 	pthread_mutex_unlock(&f->lock);
 }

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "driver/real.h"
 #include "fake_test.h"
@@ -462,6 +463,26 @@ static void test_want_of_memory_passes(void **state)
 	assert_true(vs_fence_wait_tag(fence, tag, NEVER));
 }
 
+/* A marker in flight that a wait beside a capture has overtaken is no more. */
+static void test_waits_behind_a_barrier(void **state)
+{
+	uint64_t tag;
+
+	(void)state;
+	record(1000);
+	fake_allow_barriers();
+	vs_capture_before_begin((CUstream)1);
+	vs_capture_after_begin((CUstream)1, false,
+			       CU_STREAM_CAPTURE_MODE_RELAXED, true);
+	assert_true(vs_fence_barrier(fence));
+	vs_capture_ended((CUstream)1, false);
+	tag = vs_fence_tag(fence);
+	assert_int_equal(record(1000), tag);
+	alarm(5); /* it would go by the old one for ever */
+	assert_true(vs_fence_wait_tag(fence, tag, NEVER));
+	alarm(0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -487,6 +508,7 @@ int main(void)
 		cmocka_unit_test_setup(
 			test_what_a_peer_copies_outlives_the_context, fresh),
 		cmocka_unit_test_setup(test_want_of_memory_passes, fresh),
+		cmocka_unit_test_setup(test_waits_behind_a_barrier, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
