@@ -43,6 +43,18 @@ CUresult vs_capture_refusal(CUcontext ctx)
 	return result;
 }
 
+/* What was freed until now gets its marker while that can be had. */
+static void before_begin(CUstream stream)
+{
+	struct vs_thread *t = vs_thread_self();
+
+	if (vs_thread_go_within(t)) {
+		vs_pool_synchronizing();
+		vs_thread_come_out(t);
+	}
+	vs_capture_before_begin(stream);
+}
+
 static void after_begin(CUstream stream, bool is_per_thread,
 			CUstreamCaptureMode mode, CUresult result)
 {
@@ -61,7 +73,7 @@ static void after_begin(CUstream stream, bool is_per_thread,
 		CUresult result;                                               \
                                                                                \
 		if (is_open)                                                   \
-			vs_capture_before_begin(stream);                       \
+			before_begin(stream);                                  \
 		result = vs_seen(vs_real.api(__VA_ARGS__));                    \
 		if (is_open)                                                   \
 			after_begin(stream, is_per_thread, mode, result);      \

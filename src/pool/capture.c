@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/thread.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
 #include "pool/ctx.h"
@@ -52,13 +53,29 @@ static struct capture name_of(CUstream stream, bool is_per_thread)
 	return c;
 }
 
-/* Makes the current context's block for vs_capture_barrier, once. */
+static bool make_room(void)
+{
+	struct vs_thread *t = vs_thread_self();
+	bool is_any;
+
+	if (!vs_thread_go_within(t))
+		return false;
+	is_any = vs_pool_trim() > 0;
+	vs_thread_come_out(t);
+	return is_any;
+}
+
+/*
+ * Makes the current context's block for vs_capture_barrier, once; where the
+ * device is full, in place of what is idle here.
+ */
 static void prepare_barrier(void)
 {
 	CUstreamCaptureMode saved;
 	CUdeviceptr block, none = 0;
 	struct vs_ctx *ctx;
 	bool is_pushed;
+	CUresult r;
 
 	if (vs_pool_count() == 0)
 		return;
@@ -69,7 +86,10 @@ static void prepare_barrier(void)
 	if (vs_vmm_push(ctx->handle, &is_pushed) != CUDA_SUCCESS)
 		return;
 	vs_vmm_relax(&saved);
-	if (vs_real.cuMemAlloc_v2(&block, BARRIER_SIZE) == CUDA_SUCCESS &&
+	r = vs_real.cuMemAlloc_v2(&block, BARRIER_SIZE);
+	if (r == CUDA_ERROR_OUT_OF_MEMORY && make_room())
+		r = vs_real.cuMemAlloc_v2(&block, BARRIER_SIZE);
+	if (r == CUDA_SUCCESS &&
 	    !atomic_compare_exchange_strong(&ctx->barrier, &none, block))
 		vs_real.cuMemFree_v2(block);
 	vs_vmm_unrelax(saved);

@@ -323,8 +323,11 @@ static bool climb_until(struct vs_pool *pool, enum vs_heap_kind kind,
 		}
 		if (!is_last && vs_mark_wait_out(pool))
 			continue;
-		if (is_last || !may_bar || !vs_fence_barrier(f))
+		if (is_last || !may_bar)
 			return false;
+		/* if not that, it may have recorded a marker to be waited for
+		 */
+		vs_fence_barrier(f);
 		may_bar = false;
 	}
 }
@@ -398,8 +401,10 @@ static CUresult ask_others(struct vs_pool *pool, enum vs_heap_kind kind,
 
 	do {
 		given = vs_others_ask(pool, span);
+		/* with it, what is pending here may be enough */
 		if (given > 0 &&
-		    grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r))
+		    (grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r) ||
+		     climb_by_waiting(pool, kind, span, range_out, &r)))
 			vs_stat_add(&pool->stats, oom_neighbours, 1);
 	} while (given > 1 && r == CUDA_ERROR_OUT_OF_MEMORY &&
 		 vs_vmm_clock() < until);

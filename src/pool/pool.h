@@ -142,7 +142,8 @@ uint64_t vs_pool_moves(void);
 /*
  * Gives idle memory of every device back so that another allocating call can
  * be repeated; waits for pending memory first if that alone can bring bytes,
- * or if all of it `is_due`. Returns the bytes released.
+ * or if all of it `is_due`. Returns the bytes released; 1 if what it waited for
+ * was none: another thread took it, and may have left other memory.
  */
 uint64_t vs_pool_relieve(bool is_due);
 

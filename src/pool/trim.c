@@ -138,11 +138,14 @@ uint64_t vs_pool_trim(void)
 	return released;
 }
 
-/* Waits for some of what was freed, by a marker if that can be had. */
+/*
+ * Waits for some of what was freed, by a marker if that can be had: in place of
+ * a barrier one may have been recorded.
+ */
 static bool wait_for_some(struct vs_fence *f)
 {
-	return vs_fence_wait(f, RELIEF_PATIENCE) ||
-	       (vs_capture_count() == 0 && vs_fence_barrier(f));
+	return vs_fence_wait(f, RELIEF_PATIENCE) || vs_fence_barrier(f) ||
+	       vs_fence_wait(f, RELIEF_PATIENCE);
 }
 
 /*
@@ -150,13 +153,15 @@ static bool wait_for_some(struct vs_fence *f)
  * until now, marker by marker, and looks again. What is dead beside live ranges
  * would be idle beside them, which brings nothing.
  */
-static uint64_t relieve_pool(struct vs_pool *pool, bool is_due)
+static uint64_t relieve_pool(struct vs_pool *pool, bool is_due,
+			     bool *has_waited_out)
 {
 	struct vs_fence *f = &pool->fence;
 	uint64_t released = vs_trim(pool), tag = vs_mark_newest(pool);
 
 	while ((released == 0 || is_due) && !vs_fence_is_complete(f, tag) &&
 	       wait_for_some(f)) {
+		*has_waited_out = true;
 		collect(pool);
 		released += release(pool, UINT64_MAX, UINT64_MAX);
 	}
@@ -177,14 +182,15 @@ static struct vs_pool *current_pool(void)
 
 uint64_t vs_pool_relieve(bool is_due)
 {
+	bool has_waited = false;
 	uint64_t released = 0;
 	struct vs_pool *pool;
 
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
-		released += relieve_pool(pool, is_due);
+		released += relieve_pool(pool, is_due, &has_waited);
 	if (released == 0 && (pool = current_pool()))
 		released = vs_others_ask(pool, 0);
-	return released;
+	return released > 0 ? released : has_waited;
 }
 
 /*

@@ -110,6 +110,23 @@ def a_neighbour_is_given_what_is_idle():
 
 
 @test
+def what_a_neighbour_gives_may_not_be_all():
+    """
+    Two fifths of the device are idle in one process; in another half of it was
+    freed under work, and both together are enough.
+    """
+    if REAL:
+        raise Skipped("needs the simulator")
+    with on_one_device(lag_us=2000000) as (one, two, _):
+        total = int(one.do("info").split()[0])
+        one.do("free", one.do("alloc", total * 40 // 100))
+        p = two.do("alloc", total * 50 // 100)
+        two.do("busy", p, MiB)
+        two.do("free", p)
+        two.do("alloc", total * 85 // 100)
+
+
+@test
 def a_stopped_neighbour_is_not_waited_for_each_time():
     """It holds another up for some seconds, and answers when it can."""
     with on_one_device() as (one, two, _):

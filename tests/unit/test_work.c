@@ -118,9 +118,9 @@ static void test_none_in_a_capture(void **state)
 	CUstream stream = (CUstream)0x77;
 
 	(void)state;
-	give(large);
 	begin_capture(stream);
 	fake.captures = 1;
+	give(large);
 	assert_int_equal(work(), 0);
 	fake.captures = 0;
 	vs_capture_ended(stream, false);
