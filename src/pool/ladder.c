@@ -266,6 +266,10 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 			return r;
 		if (!is_gathered && is_all_ordered(pool, span))
 			break;
+		/* half-empty slabs: no wait brings their rest home */
+		if (is_gathered &&
+		    vs_fence_is_complete(&pool->fence, vs_mark_newest(pool)))
+			break;
 		if (!wait_for_pending(pool, span, until))
 			break;
 		if (is_gathered)

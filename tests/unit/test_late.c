@@ -250,6 +250,38 @@ static void test_a_late_look_ends_no_window(void **state)
 	assert_int_equal(vs_pool_of(0)->need, 1024 * MiB);
 }
 
+/*
+ * Small objects of one class after another, of which a fifth stays: the
+ * rest of their slabs serves no other class, and nothing is pending.
+ */
+static void test_survivors_are_not_waited_for(void **state)
+{
+	static const size_t sizes[] = {140000, 70000, 33000, 18500};
+	static CUdeviceptr p[8000];
+	uint64_t seed = 7;
+
+	(void)state;
+	fake.lag_ns = 2 * MS;
+	for (int wave = 0; wave < 4; wave++) {
+		for (int i = 0; i < 8000; i++) {
+			p[i] = take(sizes[wave]);
+			fake.now += MS / 500;
+		}
+		for (int i = 0; i < 8000; i++) {
+			int other = (int)(next_random(&seed) % 8000);
+			CUdeviceptr q = p[i];
+
+			p[i] = p[other];
+			p[other] = q;
+		}
+		for (int i = 1600; i < 8000; i++) {
+			give(p[i]);
+			fake.now += MS / 1000;
+		}
+	}
+	assert_in_range(vs_stat_get(stats(), waits), 0, 50);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -263,6 +295,7 @@ int main(void)
 		T(an_old_peak_is_no_need),
 		T(a_short_peak_is_a_need),
 		T(a_late_look_ends_no_window),
+		T(survivors_are_not_waited_for),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
