@@ -14,6 +14,7 @@
 
 #include "base/cancel.h"
 #include "base/clock.h"
+#include "base/sys.h"
 
 #define LAYOUT 2 /* of the segment; a part of its name */
 #define N_SLOTS 128
@@ -96,7 +97,7 @@ void vs_board_sleep(uint32_t rung, uint64_t ms)
 
 static bool is_gone(uint32_t pid)
 {
-	return kill((pid_t)pid, 0) != 0 && errno == ESRCH;
+	return vs_sys_kill((pid_t)pid, 0) != 0 && errno == ESRCH;
 }
 
 /* Whoever cannot tell each other's PIDs apart must not meet. */
@@ -105,10 +106,10 @@ static bool name_of(key_t *key_out)
 	struct stat space;
 	uint64_t h = LAYOUT;
 
-	if (stat("/proc/self/ns/pid", &space) != 0)
+	if (vs_sys_stat("/proc/self/ns/pid", &space) != 0)
 		return false;
 	h = (h ^ (uint64_t)space.st_ino) * UINT64_C(0x9e3779b97f4a7c15);
-	h = (h ^ h >> 32 ^ geteuid()) * UINT64_C(0x9e3779b97f4a7c15);
+	h = (h ^ h >> 32 ^ vs_sys_geteuid()) * UINT64_C(0x9e3779b97f4a7c15);
 	*key_out = (key_t)(h >> 33 | 1); /* not IPC_PRIVATE */
 	return true;
 }
@@ -122,12 +123,13 @@ static struct board *attach(void)
 
 	if (!name_of(&key))
 		return NULL;
-	id = shmget(key, sizeof(struct board), IPC_CREAT | 0600);
-	if (id < 0 || shmctl(id, IPC_STAT, &about) != 0 ||
-	    about.shm_perm.uid != geteuid() ||
-	    about.shm_perm.cuid != geteuid() || (about.shm_perm.mode & 0077))
+	id = vs_sys_shmget(key, sizeof(struct board), IPC_CREAT | 0600);
+	if (id < 0 || vs_sys_shmctl(id, IPC_STAT, &about) != 0 ||
+	    about.shm_perm.uid != vs_sys_geteuid() ||
+	    about.shm_perm.cuid != vs_sys_geteuid() ||
+	    (about.shm_perm.mode & 0077))
 		return NULL;
-	p = shmat(id, NULL, 0);
+	p = vs_sys_shmat(id, NULL, 0);
 	return p == (void *)-1 ? NULL : p;
 }
 
@@ -159,7 +161,7 @@ static void abandon(struct board *b, uint32_t me)
 void vs_board_join(void)
 {
 	struct board *b = attach();
-	uint32_t me = (uint32_t)getpid();
+	uint32_t me = (uint32_t)vs_sys_getpid();
 
 	if (!b)
 		return;
@@ -173,7 +175,7 @@ void vs_board_join(void)
 			return;
 		}
 	}
-	shmdt(b);
+	vs_sys_shmdt(b);
 }
 
 /* A child that was made behind our back must not close its parent's. */
@@ -181,7 +183,7 @@ void vs_board_leave(void)
 {
 	struct slot *s = atomic_load(&mine);
 
-	if (s && atomic_load(&s->pid) == (uint32_t)getpid())
+	if (s && atomic_load(&s->pid) == (uint32_t)vs_sys_getpid())
 		atomic_store(&s->is_closed, 1);
 }
 

@@ -9,6 +9,8 @@
 #include <pthread.h>
 #include <time.h>
 
+#include "base/sys.h"
+
 /* What it returns is for vs_cancel_let. Async-signal-safe, as that is. */
 static inline int vs_cancel_hold(void)
 {
@@ -29,7 +31,7 @@ static inline void vs_cancel_free_sleep(long ns)
 	const struct timespec time = {.tv_nsec = ns};
 	int saved = vs_cancel_hold();
 
-	nanosleep(&time, NULL);
+	vs_sys_nanosleep(&time, NULL);
 	vs_cancel_let(saved);
 }
 

@@ -13,6 +13,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/sys.h"
+
 /* Takes a fresh descriptor, or -1, and gives the one to use, or -1 (errno). */
 static inline int vs_fd_clear(int fd)
 {
@@ -20,9 +22,9 @@ static inline int vs_fd_clear(int fd)
 
 	if (fd < 0 || fd > STDERR_FILENO)
 		return fd;
-	higher = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+	higher = vs_sys_fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 	saved = errno;
-	close(fd);
+	vs_sys_close(fd);
 	errno = saved;
 	return higher;
 }

@@ -8,10 +8,10 @@
 #include <stdbool.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/cancel.h"
 #include "base/clock.h"
+#include "base/sys.h"
 
 struct vs_fmt vs_fmt_start(char *buffer, size_t size)
 {
@@ -345,7 +345,7 @@ static bool wait_writable(int fd)
 	uint64_t now;
 
 	while ((now = vs_clock_ms()) < end) {
-		int n = poll(&p, 1, (int)(end - now));
+		int n = vs_sys_poll(&p, 1, (int)(end - now));
 
 		if (n >= 0 || errno != EINTR)
 			return n == 1 && (p.revents & POLLOUT);
@@ -356,7 +356,7 @@ static bool wait_writable(int fd)
 static bool write_all(const char *text, size_t len, int fd)
 {
 	while (len) {
-		ssize_t n = write(fd, text, len);
+		ssize_t n = vs_sys_write(fd, text, len);
 
 		if (n > 0) {
 			text += n;
@@ -380,7 +380,7 @@ static void swallow(int number)
 
 	sigemptyset(&set);
 	sigaddset(&set, number);
-	while (sigtimedwait(&set, NULL, &now) < 0 && errno == EINTR)
+	while (vs_sys_sigtimedwait(&set, NULL, &now) < 0 && errno == EINTR)
 		;
 }
 
@@ -399,7 +399,7 @@ bool vs_fmt_write(const struct vs_fmt *f, int fd)
 	sigaddset(&deadly, SIGXFSZ);
 	pthread_sigmask(SIG_BLOCK, &deadly, &saved);
 	sigemptyset(&pending);
-	sigpending(&pending);
+	vs_sys_sigpending(&pending);
 	is_written = write_all(f->text, f->len, fd);
 	if (!is_written && errno == EPIPE)
 		number = SIGPIPE;

@@ -7,11 +7,11 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "base/fd.h"
 #include "base/fmt.h"
+#include "base/sys.h"
 
 /* Longest line with its newline; more is cut. */
 #define LINE_MAX_BYTES 1024
@@ -33,8 +33,7 @@ void vs_log_note_stderr(void)
 {
 	int saved = errno;
 
-	/* in every process: a program without CUDA may have its own fstat() */
-	was_closed = syscall(SYS_fstat, STDERR_FILENO, &noted) != 0;
+	was_closed = vs_sys_fstat(STDERR_FILENO, &noted) != 0;
 	if (was_closed)
 		noted = (struct stat){0};
 	atomic_store(&is_noted, true);
@@ -53,10 +52,10 @@ static bool is_for_people(const struct stat *now, int fd)
 	int flags;
 
 	if (!S_ISREG(now->st_mode))
-		return was_closed ? isatty(fd)
+		return was_closed ? vs_sys_isatty(fd)
 				  : !S_ISSOCK(now->st_mode) &&
 					    !S_ISBLK(now->st_mode);
-	flags = fcntl(fd, F_GETFL);
+	flags = vs_sys_fcntl(fd, F_GETFL, 0);
 	return (flags & O_APPEND) ||
 	       (!was_closed && (flags & O_ACCMODE) != O_RDWR);
 }
@@ -69,7 +68,7 @@ int vs_log_stderr(void)
 	/* a constructor of the program's may come before the one above */
 	if (!atomic_load(&is_noted))
 		vs_log_note_stderr();
-	if (fstat(fd, &now) != 0)
+	if (vs_sys_fstat(fd, &now) != 0)
 		fd = -1;
 	else if ((was_closed || !vs_fd_is_same(&now, &noted)) &&
 		 !is_for_people(&now, fd))
@@ -83,7 +82,8 @@ static struct vs_fmt start_line(enum vs_log_level level, char *line)
 	/* one byte is kept for the newline */
 	struct vs_fmt f = vs_fmt_start(line, LINE_MAX_BYTES - 1);
 
-	vs_fmt_f(&f, "vmmshim[%d] %s: ", (int)getpid(), level_names[level]);
+	vs_fmt_f(&f, "vmmshim[%d] %s: ", (int)vs_sys_getpid(),
+		 level_names[level]);
 	return f;
 }
 

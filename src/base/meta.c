@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include "base/sys.h"
+
 enum {
 	SMALLEST_SHIFT = 6, /* 64 bytes: a cache line */
 	N_SHIFTS = 24,	    /* up to 512 MiB from the lists */
@@ -38,7 +40,7 @@ static unsigned shift_of(size_t size)
  */
 static void *unlock(void *p, size_t size)
 {
-	munlock(p, size);
+	vs_sys_munlock(p, size);
 	if (!mprotect(p, size, PROT_READ | PROT_WRITE))
 		return p;
 	munmap(p, size);
@@ -74,7 +76,7 @@ static char *fresh_step(void)
 	p = unlock(p + head, STEP);
 #ifdef MADV_HUGEPAGE
 	if (p)
-		madvise(p, STEP, MADV_HUGEPAGE);
+		vs_sys_madvise(p, STEP, MADV_HUGEPAGE);
 #endif
 	return p;
 }

@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/cancel.h"
 #include "base/fd.h"
+#include "base/sys.h"
 
 const char *vs_modules_path = "/proc/modules";
 
@@ -100,7 +100,7 @@ static bool read_list(int fd, struct list *list)
 	bool is_cut = false;
 	ssize_t got;
 
-	while ((got = read(fd, part, sizeof(part))) > 0) {
+	while ((got = vs_sys_read(fd, part, sizeof(part))) > 0) {
 		for (ssize_t i = 0; i < got; i++) {
 			if (part[i] == '\n') {
 				line[n] = '\0';
@@ -121,11 +121,12 @@ bool vs_modules_are_own(void)
 {
 	struct list list = {.has_nvidia = false};
 	int saved = errno, held = vs_cancel_hold();
-	int fd = vs_fd_clear(open(vs_modules_path, O_RDONLY | O_CLOEXEC));
+	int fd = vs_fd_clear(
+		vs_sys_open(vs_modules_path, O_RDONLY | O_CLOEXEC, 0));
 	bool is_read = fd >= 0 && read_list(fd, &list);
 
 	if (fd >= 0)
-		close(fd);
+		vs_sys_close(fd);
 	vs_cancel_let(held);
 	errno = saved;
 	return is_read && list.has_nvidia && !list.is_shared &&

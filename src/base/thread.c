@@ -5,10 +5,9 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/meta.h"
+#include "base/sys.h"
 
 /* Room for the driver's own calls; only what is used is ever touched. */
 #define STACK_BYTES ((size_t)256 * 1024)
@@ -43,13 +42,13 @@ static void thread_ends(void *value)
 
 static void make_key(void)
 {
-	process = getpid();
+	process = vs_sys_getpid();
 	has_key = pthread_key_create(&key, thread_ends) == 0;
 }
 
 static int own_tid(void)
 {
-	return (int)syscall(SYS_gettid);
+	return vs_sys_gettid();
 }
 
 /* A struct whose thread has ended. Its counts stay: they are sums. */
@@ -69,7 +68,7 @@ static struct vs_thread *take_over(int own)
 static bool is_gone(int tid)
 {
 	int saved = errno;
-	bool is = syscall(SYS_tgkill, getpid(), tid, 0) && errno == ESRCH;
+	bool is = vs_sys_tgkill(vs_sys_getpid(), tid, 0) && errno == ESRCH;
 
 	errno = saved;
 	return is;
@@ -87,7 +86,7 @@ static struct vs_thread *adopt(int own)
 	struct vs_thread *found = NULL;
 
 	/* a signal handler may have come here while its thread was here */
-	if (getpid() != process || pthread_mutex_trylock(&orphans))
+	if (vs_sys_getpid() != process || pthread_mutex_trylock(&orphans))
 		return NULL;
 	for (int i = 0; i < MOST_LOOKS && !found; i++) {
 		struct vs_thread *t = next_look ? next_look : vs_thread_first();
@@ -163,7 +162,7 @@ void vs_thread_forked(void)
 	}
 	pthread_mutex_init(&orphans, NULL);
 	next_look = NULL;
-	process = getpid();
+	process = vs_sys_getpid();
 	vs_meta_forked();
 }
 

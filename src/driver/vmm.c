@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "driver/vmm.h"
 
-#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -9,6 +8,7 @@
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sys.h"
 #include "driver/real.h"
 
 static uint64_t monotonic_ns(void)
@@ -39,7 +39,7 @@ static uint64_t counter_ns(void)
 static void pause_a_while(unsigned round)
 {
 	if (round < ROUNDS_AWAKE)
-		sched_yield();
+		vs_sys_sched_yield();
 	else
 		vs_cancel_free_sleep(PAUSE_NS);
 }

@@ -6,10 +6,10 @@
 #include <link.h>
 #include <pthread.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/knob.h"
 #include "base/log.h"
+#include "base/sys.h"
 #include "base/thread.h"
 #include "driver/loader.h"
 #include "hook/ipc.h"
@@ -99,7 +99,7 @@ static void in_child(void)
  */
 static const char *program_name(char *path, size_t size)
 {
-	ssize_t n = readlink("/proc/self/exe", path, size - 1);
+	ssize_t n = vs_sys_readlink("/proc/self/exe", path, size - 1);
 	char *slash;
 
 	if (n <= 0)

@@ -9,12 +9,12 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/sys.h"
 #include "base/thread.h"
 #include "base/uthash_meta.h"
 #include "driver/loader.h"
@@ -76,8 +76,8 @@ static bool fill_slot(struct slot *s, int fd)
 {
 	struct stat now;
 
-	if (fstat(fd, &now) != 0) {
-		close(fd);
+	if (vs_sys_fstat(fd, &now) != 0) {
+		vs_sys_close(fd);
 		return false;
 	}
 	s->device = now.st_dev;
@@ -92,8 +92,8 @@ static bool is_ours(const struct slot *s)
 	int fd = atomic_load(&s->fd);
 	struct stat now;
 
-	return fd >= 0 && fstat(fd, &now) == 0 && now.st_dev == s->device &&
-	       now.st_ino == s->inode;
+	return fd >= 0 && vs_sys_fstat(fd, &now) == 0 &&
+	       now.st_dev == s->device && now.st_ino == s->inode;
 }
 
 /*
@@ -106,7 +106,7 @@ static void close_slot(struct slot *s)
 	int fd = atomic_exchange(&s->fd, -1);
 
 	if (is_open)
-		close(fd);
+		vs_sys_close(fd);
 }
 
 /* --- handles -------------------------------------------------------------- */
@@ -163,7 +163,7 @@ static CUresult make(const struct vs_span *span, struct exported **out)
 	h.size = span->size;
 	h.offset = share.offset;
 	h.device = vs_vmm_device_id(span->device);
-	h.pid = (uint32_t)getpid();
+	h.pid = (uint32_t)vs_sys_getpid();
 	vs_ipc_seal(&h, &e->handle);
 	e->base = span->base;
 	e->n_pieces = share.n;
@@ -230,7 +230,7 @@ static bool reply(int socket, struct vs_ipc_reply *a)
 		int fd = in_flight[i];
 
 		in_flight[i] = -1;
-		close(fd);
+		vs_sys_close(fd);
 	}
 	return is_sent;
 }
@@ -285,8 +285,8 @@ static bool welcome(void)
 
 		if (atomic_load(&clients[i].fd) >= 0)
 			continue;
-		fd = vs_fd_clear(accept4(atomic_load(&listener.fd), NULL, NULL,
-					 SOCK_CLOEXEC | SOCK_NONBLOCK));
+		fd = vs_fd_clear(vs_sys_accept(atomic_load(&listener.fd),
+					       SOCK_CLOEXEC | SOCK_NONBLOCK));
 		if (fd < 0)
 			return errno == EAGAIN || errno == EINTR ||
 			       errno == ECONNABORTED;
@@ -341,10 +341,10 @@ static void *run(void *unused)
 	pthread_setname_np(pthread_self(), "vmmshim-ipc");
 	while (!atomic_load(&is_stopping)) {
 		bool has_clients = prepare(polls, is_held_up);
-		int n = poll(polls, MAX_CLIENTS + 1,
-			     is_held_up	   ? SOON_MS
-			     : has_clients ? IDLE_MS
-					   : -1);
+		int n = vs_sys_poll(polls, MAX_CLIENTS + 1,
+				    is_held_up	  ? SOON_MS
+				    : has_clients ? IDLE_MS
+						  : -1);
 
 		atomic_store(&is_busy, true);
 		is_held_up = false;
@@ -438,7 +438,7 @@ void vs_ipc_export_forked(void)
 		close_slot(&clients[i]);
 	for (int i = 0; i < VS_IPC_BATCH; i++) {
 		if (in_flight[i] >= 0)
-			close(in_flight[i]);
+			vs_sys_close(in_flight[i]);
 		in_flight[i] = -1;
 	}
 	memset(own_key, 0, sizeof(own_key));

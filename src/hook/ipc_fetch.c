@@ -3,10 +3,10 @@
 
 #include <errno.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/sys.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
 
@@ -140,7 +140,7 @@ static CUresult take(struct fetch *f, const struct vs_ipc_reply *a,
 			r = map_piece(f, fds[i], a->size[i]);
 			n++;
 		}
-		close(fds[i]);
+		vs_sys_close(fds[i]);
 	}
 	if (r != CUDA_SUCCESS)
 		return r;
@@ -161,7 +161,7 @@ static bool is_retried(const struct fetch *f, const struct vs_ipc_reply *a)
 
 	if (a->status != VS_IPC_BUSY || vs_vmm_clock() >= f->deadline)
 		return false;
-	nanosleep(&tick, NULL);
+	vs_sys_nanosleep(&tick, NULL);
 	return true;
 }
 
@@ -207,7 +207,7 @@ static CUresult talk(struct fetch *f)
 			    "it runs as another user");
 	while (r == CUDA_SUCCESS && (f->n == 0 || f->n < f->n_all))
 		r = ask(f);
-	close(f->socket);
+	vs_sys_close(f->socket);
 	if (r == CUDA_SUCCESS && f->mapped != f->bytes)
 		r = CUDA_ERROR_MAP_FAILED;
 	return r;
@@ -222,7 +222,7 @@ static CUresult fetch(struct fetch *f)
 	if (!f->is_reset || f->n > 0)
 		return r;
 	f->may_retry = false;
-	nanosleep(&tick, NULL);
+	vs_sys_nanosleep(&tick, NULL);
 	return talk(f);
 }
 

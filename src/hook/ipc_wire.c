@@ -9,10 +9,10 @@
 #include <sys/uio.h>
 #include <sys/un.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/sys.h"
 #include "driver/vmm.h"
 
 /* "vmmshim" and the version of handle and messages together. */
@@ -51,7 +51,7 @@ bool vs_ipc_unseal(const CUipcMemHandle *in, struct vs_ipc_handle *h)
 
 bool vs_ipc_key(unsigned char key[16])
 {
-	return getrandom(key, 16, 0) == 16;
+	return vs_sys_getrandom(key, 16, 0) == 16;
 }
 
 /* An abstract name: a NUL, then text without one. Returns the length. */
@@ -73,7 +73,7 @@ static socklen_t address_of(const unsigned char key[16], struct sockaddr_un *a)
 
 static int new_socket(void)
 {
-	return vs_fd_clear(socket(
+	return vs_fd_clear(vs_sys_socket(
 		AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 }
 
@@ -82,7 +82,7 @@ static int give_up(int fd)
 {
 	int error = errno;
 
-	close(fd);
+	vs_sys_close(fd);
 	errno = error;
 	return -1;
 }
@@ -95,8 +95,8 @@ int vs_ipc_listen(const unsigned char key[16])
 
 	if (fd < 0)
 		return -1;
-	if (bind(fd, (struct sockaddr *)&address, length) != 0 ||
-	    listen(fd, BACKLOG) != 0)
+	if (vs_sys_bind(fd, (struct sockaddr *)&address, length) != 0 ||
+	    vs_sys_listen(fd, BACKLOG) != 0)
 		return give_up(fd);
 	return fd;
 }
@@ -110,12 +110,12 @@ int vs_ipc_connect(const unsigned char key[16], uint64_t deadline)
 
 	if (fd < 0)
 		return -1;
-	while (connect(fd, (struct sockaddr *)&address, length) != 0) {
+	while (vs_sys_connect(fd, (struct sockaddr *)&address, length) != 0) {
 		/* EAGAIN: so many are waiting already */
 		if ((errno != EAGAIN && errno != EINTR) ||
 		    vs_vmm_clock() >= deadline)
 			return give_up(fd);
-		nanosleep(&tick, NULL);
+		vs_sys_nanosleep(&tick, NULL);
 	}
 	return fd;
 }
@@ -125,9 +125,9 @@ bool vs_ipc_is_same_user(int socket)
 	struct ucred other;
 	socklen_t size = sizeof(other);
 
-	return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &size) ==
-		       0 &&
-	       other.uid == geteuid();
+	return vs_sys_getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other,
+				 &size) == 0 &&
+	       other.uid == vs_sys_geteuid();
 }
 
 /* False when the time is up; true: try again. */
@@ -140,7 +140,8 @@ static bool wait_for(int socket, short what, uint64_t deadline)
 		errno = ETIMEDOUT;
 		return false;
 	}
-	return poll(&p, 1, (int)((deadline - now + VS_MS - 1) / VS_MS)) >= 0 ||
+	return vs_sys_poll(&p, 1,
+			   (int)((deadline - now + VS_MS - 1) / VS_MS)) >= 0 ||
 	       errno == EINTR;
 }
 
@@ -168,7 +169,7 @@ bool vs_ipc_send(int socket, const void *message, size_t size, const int *fds,
 		c->cmsg_len = CMSG_LEN(n_fds * sizeof(int));
 		memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
 	}
-	while (sendmsg(socket, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+	while (vs_sys_sendmsg(socket, &m, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
 		if (errno == EINTR)
 			continue;
 		if (errno != EAGAIN || !wait_for(socket, POLLOUT, deadline))
@@ -194,7 +195,7 @@ static void take_fds(struct msghdr *m, int *fds, unsigned max_fds)
 			if (n < max_fds)
 				fds[n++] = fd;
 			else
-				close(fd);
+				vs_sys_close(fd);
 		}
 	}
 }
@@ -215,7 +216,8 @@ ssize_t vs_ipc_receive(int socket, void *message, size_t size, int *fds,
 			m.msg_control = &control;
 			m.msg_controllen = sizeof(control);
 		}
-		got = recvmsg(socket, &m, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+		got = vs_sys_recvmsg(socket, &m,
+				     MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
 		if (got >= 0)
 			break;
 		if (errno == EINTR)

@@ -5,6 +5,7 @@
 
 #include "base/knob.h"
 #include "base/meta.h"
+#include "base/sys.h"
 #include "driver/real.h"
 #include "pool/owner.h"
 #include "pool/slab.h"
@@ -17,9 +18,9 @@ static bool is_limited(void)
 {
 	struct rlimit space, data;
 
-	return (getrlimit(RLIMIT_AS, &space) == 0 &&
+	return (vs_sys_getrlimit(RLIMIT_AS, &space) == 0 &&
 		space.rlim_cur != RLIM_INFINITY) ||
-	       (getrlimit(RLIMIT_DATA, &data) == 0 &&
+	       (vs_sys_getrlimit(RLIMIT_DATA, &data) == 0 &&
 		data.rlim_cur != RLIM_INFINITY);
 }
 

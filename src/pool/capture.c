@@ -4,11 +4,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdint.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/log.h"
 #include "base/meta.h"
+#include "base/sys.h"
 #include "base/thread.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
@@ -48,7 +47,7 @@ static struct capture name_of(CUstream stream, bool is_per_thread)
 
 	if (stream == CU_STREAM_PER_THREAD || (!stream && is_per_thread)) {
 		c.stream = CU_STREAM_PER_THREAD;
-		c.thread = syscall(SYS_gettid);
+		c.thread = vs_sys_gettid();
 	}
 	return c;
 }
@@ -165,7 +164,7 @@ void vs_capture_after_begin(CUstream stream, bool is_per_thread,
 			*c = name_of(stream, is_per_thread);
 			c->ctx = beginning;
 			if (mode != CU_STREAM_CAPTURE_MODE_RELAXED) {
-				c->strict = syscall(SYS_gettid);
+				c->strict = vs_sys_gettid();
 				atomic_fetch_add(&n_strict, 1);
 			}
 			c->number = ++begun;
@@ -261,7 +260,7 @@ int vs_capture_strict(void)
 /* With the lock: a strict capture of the calling thread, or NULL. */
 static struct capture *own_strict(void)
 {
-	long self = syscall(SYS_gettid);
+	long self = vs_sys_gettid();
 	struct capture *c = open_captures;
 
 	while (c && c->strict != self)

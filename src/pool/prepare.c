@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/knob.h"
+#include "base/sys.h"
 #include "pool/grow.h"
 #include "pool/owner.h"
 #include "pool/slab.h"
@@ -35,8 +36,8 @@ static void touch(const void *from, uint64_t bytes)
 	uintptr_t p = (uintptr_t)from & ~(page - 1);
 
 	bytes += (uintptr_t)from - p;
-	madvise((void *)p, (bytes + page - 1) & ~(page - 1),
-		MADV_POPULATE_WRITE);
+	vs_sys_madvise((void *)p, (bytes + page - 1) & ~(page - 1),
+		       MADV_POPULATE_WRITE);
 }
 
 /* The entries of the tables by which the first blocks of a heap are found. */

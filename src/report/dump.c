@@ -17,6 +17,7 @@
 #include "base/fmt.h"
 #include "base/knob.h"
 #include "base/log.h"
+#include "base/sys.h"
 #include "pool/pool.h"
 #include "report/emit.h"
 #include "report/path.h"
@@ -83,14 +84,14 @@ void vs_dump_init(void)
 {
 	const char *pattern;
 
-	if (atomic_load(&owner) == getpid())
+	if (atomic_load(&owner) == vs_sys_getpid())
 		return;
 	vs_knob_init();
 	pattern = vs_knobs.stats_file;
 	started_ns = vs_clock_ns(CLOCK_MONOTONIC);
 	copy(program, sizeof(program), program_invocation_short_name);
 	copy_word(mode, sizeof(mode), VS_WORDS_mode, vs_knobs.mode);
-	if (gethostname(host, sizeof(host) - 1))
+	if (vs_sys_hostname(host, sizeof(host) - 1))
 		host[0] = '\0';
 	path[0] = '\0';
 	if (pattern && *pattern && !vs_path_expand(pattern, path, sizeof(path)))
@@ -98,7 +99,7 @@ void vs_dump_init(void)
 			"statistics go to stderr");
 	make_path_absolute();
 	atomic_store(&writer, 0);
-	atomic_store(&owner, getpid());
+	atomic_store(&owner, vs_sys_getpid());
 }
 
 /*
@@ -108,7 +109,7 @@ void vs_dump_init(void)
 static bool enter(void)
 {
 	const struct timespec tick = {.tv_nsec = VS_MS};
-	pid_t self = (pid_t)syscall(SYS_gettid);
+	pid_t self = vs_sys_gettid();
 
 	for (int i = 0; i < BUSY_MS; i++) {
 		pid_t nobody = 0;
@@ -117,7 +118,7 @@ static bool enter(void)
 			return true;
 		if (nobody == self)
 			return false;
-		nanosleep(&tick, NULL);
+		vs_sys_nanosleep(&tick, NULL);
 	}
 	return false;
 }
@@ -139,10 +140,10 @@ static int open_file(void)
 
 	if (!path[0])
 		return -1;
-	fd = open(path, flags, 0644);
+	fd = vs_sys_open(path, flags, 0644);
 	/* the folder has another name by now, or is the root */
 	if (fd < 0 && given != path && (errno == ENOENT || errno == EACCES))
-		fd = open(given, flags, 0644);
+		fd = vs_sys_open(given, flags, 0644);
 	fd = vs_fd_clear(fd);
 	if (fd < 0 && !atomic_flag_test_and_set(&has_warned))
 		vs_warn("VMMSHIM_STATS_FILE: cannot write %s (%s), "
@@ -167,7 +168,7 @@ static bool emit_to_file(const struct vs_dump_head *head)
 		return false;
 	is_written = emit(head, file);
 	/* a file system of another host may tell only now that it is full */
-	if (close(file) && errno != EINTR)
+	if (vs_sys_close(file) && errno != EINTR)
 		is_written = false;
 	if (!is_written && !atomic_flag_test_and_set(&has_failed))
 		vs_warn("VMMSHIM_STATS_FILE: cannot write %s "
@@ -181,7 +182,7 @@ void vs_dump_write(const char *why)
 	int saved_errno = errno, cancel = vs_cancel_hold();
 	struct vs_dump_head head;
 
-	if (atomic_load(&owner) != getpid() || !enter())
+	if (atomic_load(&owner) != vs_sys_getpid() || !enter())
 		goto out;
 	for (int i = 0; i < vs_pool_count(); i++)
 		vs_pool_refresh(i);
@@ -190,7 +191,7 @@ void vs_dump_write(const char *why)
 		.program = program,
 		.host = host,
 		.mode = mode,
-		.pid = getpid(),
+		.pid = vs_sys_getpid(),
 		.uptime_ns = vs_clock_ns(CLOCK_MONOTONIC) - started_ns,
 		.time_s = vs_clock_ns(CLOCK_REALTIME) / 1000000000,
 	};

@@ -3,17 +3,17 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <unistd.h>
 
 #include "base/fmt.h"
 #include "base/knob.h"
+#include "base/sys.h"
 
 bool vs_path_expand(const char *pattern, char *out, size_t size)
 {
 	struct vs_fmt f = vs_fmt_start(out, size);
 	char host[HOST_NAME_MAX + 1];
 
-	if (gethostname(host, sizeof(host)))
+	if (vs_sys_hostname(host, sizeof(host)))
 		host[0] = '\0';
 	host[sizeof(host) - 1] = '\0';
 	for (const char *p = pattern; *p; p++) {
@@ -23,7 +23,7 @@ bool vs_path_expand(const char *pattern, char *out, size_t size)
 		}
 		switch (*++p) {
 		case 'p':
-			vs_fmt_i64(&f, getpid());
+			vs_fmt_i64(&f, vs_sys_getpid());
 			break;
 		case 'h':
 			vs_fmt_str(&f, host);

@@ -6,12 +6,12 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <sys/types.h>
-#include <unistd.h>
 
 #include "base/fmt.h"
 #include "base/knob.h"
 #include "base/log.h"
 #include "base/parse.h"
+#include "base/sys.h"
 #include "report/dump.h"
 #include "report/service.h"
 
@@ -26,7 +26,8 @@ static bool is_from_stranger(const siginfo_t *info)
 	if (info->si_code != SI_USER && info->si_code != SI_QUEUE &&
 	    info->si_code != SI_TKILL)
 		return false; /* a timer's, or of a file */
-	return sender != getpid() && sender != getppid() && sender != owner;
+	return sender != vs_sys_getpid() && sender != vs_sys_getppid() &&
+	       sender != owner;
 }
 
 typedef void handler(int number, siginfo_t *info, void *context);
@@ -51,12 +52,12 @@ static bool is_childs(int number, const siginfo_t *info, handler *ours)
 {
 	const struct sigaction usual = {.sa_handler = SIG_DFL};
 
-	if (getpid() == owner)
+	if (vs_sys_getpid() == owner)
 		return false;
 	if (is_installed_now(number, ours) && !is_from_stranger(info)) {
 		sigaction(number, &usual, NULL);
 		/* blocked until the handler returns */
-		kill(getpid(), number);
+		vs_sys_kill(vs_sys_getpid(), number);
 	}
 	return true;
 }
@@ -150,7 +151,7 @@ void vs_signal_install(void)
 	if (atomic_flag_test_and_set(&is_installed))
 		return;
 	vs_dump_init();
-	owner = getpid();
+	owner = vs_sys_getpid();
 	if (stats && stats == trim) {
 		char text[24];
 		struct vs_fmt name = vs_fmt_start(text, sizeof(text));

@@ -20,7 +20,6 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -30,6 +29,7 @@
 #include "base/fmt.h"
 #include "base/knob.h"
 #include "base/log.h"
+#include "base/sys.h"
 #include "report/path.h"
 
 #define RING_RECORDS 4096 /* a power of two; 128 KiB a thread */
@@ -86,7 +86,7 @@ static bool is_output(int fd)
 {
 	struct stat output;
 
-	return !fstat(fd, &output) && vs_fd_is_same(&output, &identity);
+	return !vs_sys_fstat(fd, &output) && vs_fd_is_same(&output, &identity);
 }
 
 /* What an earlier run wrote, or the program that this process was before. */
@@ -94,7 +94,7 @@ static void cut(int fd, const char *path)
 {
 	if (is_output(STDOUT_FILENO) || is_output(STDERR_FILENO))
 		return;
-	if (ftruncate(fd, 0))
+	if (vs_sys_ftruncate(fd, 0))
 		return; /* a pipe or a terminal: nothing to cut */
 	if (identity.st_size > 0)
 		vs_info("VMMSHIM_TRACE: what %s held (%llu bytes) is "
@@ -105,27 +105,28 @@ static void cut(int fd, const char *path)
 /* Locked against other processes, so that two never mix in one file. */
 static int open_file(const char *path)
 {
-	int fd = vs_fd_clear(open(path,
-				  O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC |
-					  O_NOCTTY | O_NONBLOCK,
-				  0644));
+	int fd = vs_fd_clear(vs_sys_open(path,
+					 O_WRONLY | O_CREAT | O_APPEND |
+						 O_CLOEXEC | O_NOCTTY |
+						 O_NONBLOCK,
+					 0644));
 
 	if (fd < 0) {
 		vs_warn("VMMSHIM_TRACE: cannot write %s (%s), no trace", path,
 			vs_path_why(errno));
 		return -1;
 	}
-	if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+	if (vs_sys_flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
 		vs_warn("VMMSHIM_TRACE: another process writes %s "
 			"(%%p in the name keeps them apart), no trace",
 			path);
-		close(fd);
+		vs_sys_close(fd);
 		return -1;
 	}
 	/* O_NONBLOCK was for a pipe that nobody reads: that is an error */
-	fcntl(fd, F_SETFL, O_WRONLY | O_APPEND);
-	if (fstat(fd, &identity)) {
-		close(fd);
+	vs_sys_fcntl(fd, F_SETFL, O_WRONLY | O_APPEND);
+	if (vs_sys_fstat(fd, &identity)) {
+		vs_sys_close(fd);
 		return -1;
 	}
 	cut(fd, path);
@@ -144,7 +145,7 @@ void vs_trace_init(void)
 		vs_warn("VMMSHIM_TRACE: the name is too long, no trace");
 		return;
 	}
-	owner = getpid();
+	owner = vs_sys_getpid();
 	file = open_file(path);
 	vs_trace_is_on = file >= 0;
 }
@@ -157,8 +158,8 @@ static struct ring *take_over(pid_t self)
 	for (ring = atomic_load(&rings); ring; ring = ring->next) {
 		if (atomic_load(&ring->head) != atomic_load(&ring->tail))
 			continue;
-		if (syscall(SYS_tgkill, getpid(), atomic_load(&ring->owner),
-			    0) == 0 ||
+		if (vs_sys_tgkill(vs_sys_getpid(), atomic_load(&ring->owner),
+				  0) == 0 ||
 		    errno != ESRCH)
 			continue;
 		ring->thread = -1;
@@ -170,7 +171,7 @@ static struct ring *take_over(pid_t self)
 
 static struct ring *make_ring(void)
 {
-	pid_t self = (pid_t)syscall(SYS_gettid);
+	pid_t self = vs_sys_gettid();
 	int saved_errno = errno;
 	struct ring *ring;
 
@@ -266,7 +267,7 @@ static bool is_our_file(void)
 {
 	struct stat now;
 
-	return !fstat(file, &now) && vs_fd_is_same(&now, &identity);
+	return !vs_sys_fstat(file, &now) && vs_fd_is_same(&now, &identity);
 }
 
 /* Lock held. */
@@ -334,7 +335,7 @@ static void __attribute__((cold, noinline)) make_room(struct ring *ring)
 
 	for (int i = 0; head - atomic_load(&ring->tail) >= RING_RECORDS; i++) {
 		if (i)
-			nanosleep(&tick, NULL);
+			vs_sys_nanosleep(&tick, NULL);
 		pthread_mutex_lock(&lock);
 		write_out(i == GAP_TRIES);
 		pthread_mutex_unlock(&lock);
@@ -382,7 +383,7 @@ void vs_trace_forked(void)
 	/* the records are the parent's; so is the file, with its lock */
 	vs_trace_is_on = false;
 	if (file >= 0 && is_our_file())
-		close(file);
+		vs_sys_close(file);
 	file = -1;
 }
 
@@ -394,7 +395,7 @@ static void __attribute__((destructor)) at_exit(void)
 {
 	const struct timespec tick = {.tv_nsec = VS_MS};
 
-	if (!vs_trace_is_on || owner != getpid())
+	if (!vs_trace_is_on || owner != vs_sys_getpid())
 		return;
 	vs_cancel_hold();
 	for (int i = 0; i < EXIT_WAIT_MS; i++) {
@@ -403,6 +404,6 @@ static void __attribute__((destructor)) at_exit(void)
 			pthread_mutex_unlock(&lock);
 			return;
 		}
-		nanosleep(&tick, NULL);
+		vs_sys_nanosleep(&tick, NULL);
 	}
 }
