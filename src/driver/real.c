@@ -7,6 +7,7 @@
 
 #include "base/api.h"
 #include "base/log.h"
+#include "base/meta.h"
 #include "driver/loader.h"
 
 enum { OPT = 0, REQ = 1, PTSZ = 2 };
@@ -56,7 +57,10 @@ struct asker {
 	__typeof__(cuGetProcAddress_v2) *v2;
 };
 
-/* What one thread found; the first to commit wins. */
+/*
+ * What one thread found; the first to commit wins. Too large for a stack: any
+ * thread of the program may be the first that looks, and some have 16 KiB.
+ */
 struct found {
 	struct asker asker;
 	void *call[N_ROWS];	/* by the program's own way, dlsym */
@@ -256,17 +260,20 @@ bool vs_real_bound(void)
 bool vs_real_bind(const void *address)
 {
 	struct vs_image image;
-	struct found found;
+	struct found *found = NULL;
 
 	/* a look-up below may come back here, through another interposer */
 	if (vs_real_bound() || is_binding)
 		return vs_real_ready();
 	is_binding = true;
-	if (pick(address, &image)) {
-		find_all(&image, &found);
-		mine = &found;
+	if (pick(address, &image))
+		found = vs_meta_alloc(sizeof(*found));
+	if (found) {
+		find_all(&image, found);
+		mine = found;
 		pthread_once(&once, commit);
 		mine = NULL;
+		vs_meta_free(found, sizeof(*found));
 	}
 	/* a program that has just found a driver function has no error left */
 	dlerror();
