@@ -28,8 +28,8 @@ VS_EXPORT CUresult CUDAAPI cuIpcGetMemHandle(CUipcMemHandle *handle,
 }
 
 /* Opens a handle of the shim's; VS_PASS for one that is not. */
-static CUresult open_shared(CUdeviceptr *out, const CUipcMemHandle *handle,
-			    unsigned int flags)
+static CUresult open_once(CUdeviceptr *out, const CUipcMemHandle *handle,
+			  unsigned int flags)
 {
 	struct vs_ipc_handle h;
 	CUdevice device;
@@ -48,6 +48,16 @@ static CUresult open_shared(CUdeviceptr *out, const CUipcMemHandle *handle,
 	result = vs_ipc_import(&h, vs_pool_ctx_owning(vs_vmm_current()), device,
 			       out);
 	vs_cancel_let(cancel);
+	return result;
+}
+
+/* What is idle may be in the way of page tables. */
+static CUresult open_shared(CUdeviceptr *out, const CUipcMemHandle *handle,
+			    unsigned int flags)
+{
+	CUresult result = open_once(out, handle, flags);
+
+	VS_AGAIN(result, open_once(out, handle, flags));
 	return result;
 }
 

@@ -100,6 +100,14 @@ static CUresult reserve(struct fetch *f, const struct vs_ipc_reply *a)
 	return CUDA_SUCCESS;
 }
 
+/* A want of memory passes; all else is an import that failed. */
+static CUresult import_error(CUresult r)
+{
+	return r == CUDA_SUCCESS || r == CUDA_ERROR_OUT_OF_MEMORY
+		       ? r
+		       : CUDA_ERROR_MAP_FAILED;
+}
+
 /* The memory stays as long as it is mapped, without the handle. */
 static CUresult map_piece(struct fetch *f, int fd, uint64_t size)
 {
@@ -112,16 +120,12 @@ static CUresult map_piece(struct fetch *f, int fd, uint64_t size)
 		&handle, (void *)(intptr_t)fd,
 		CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	if (r != CUDA_SUCCESS)
-		return because(f,
-			       r == CUDA_ERROR_OUT_OF_MEMORY
-				       ? r
-				       : CUDA_ERROR_MAP_FAILED,
-			       vs_real_error(r));
+		return because(f, import_error(r), vs_real_error(r));
 	r = vs_vmm_map(f->base + f->mapped, size, handle);
 	if (r == CUDA_SUCCESS)
 		f->mapped += size;
 	vs_vmm_release(handle);
-	return r == CUDA_SUCCESS ? r : CUDA_ERROR_MAP_FAILED;
+	return import_error(r);
 }
 
 /* The exporter answered; closes what it sent. */

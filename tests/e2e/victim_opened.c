@@ -11,6 +11,8 @@
  *                      captured (beside a capture)
  *   enable [race]      peer access is enabled behind the opening, or meanwhile;
  *                      the driver fails at first
+ *   short              the driver is short of memory in the middle of the
+ *                      opening, once, and much is idle in the pool
  */
 #include <pthread.h>
 #include <sys/wait.h>
@@ -239,6 +241,29 @@ static void reach(bool is_race)
 	printf("enabled\n");
 }
 
+static void open_when_short(void)
+{
+	static const char *const calls[] = {"cuMemImportFromShareableHandle",
+					    "cuMemMap", "cuMemSetAccess"};
+	int (*fail)(const char *, unsigned long, int);
+	CUdeviceptr idle[8], p;
+	static void *cache;
+
+	*(void **)&fail = sim_client_find(&cache, "sim_fail");
+	for (int i = 0; i < 3; i++) {
+		for (int k = 0; k < 8; k++)
+			idle[k] = victim_alloc(SIZE);
+		for (int k = 0; k < 8; k++)
+			victim_free(idle[k]);
+		TRY(cuCtxSynchronize());
+		if (fail)
+			fail(calls[i], 1, CUDA_ERROR_OUT_OF_MEMORY);
+		p = open_block(0);
+		printf("opened: %d\n", victim_is_filled(p, SIZE, 1));
+		TRY(cuIpcCloseMemHandle(p));
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -248,10 +273,13 @@ int main(int argc, char **argv)
 		return export_two(atoi(argv[2]), atoi(argv[3]));
 	start_second(argv[0]);
 	alarm(TOO_LONG);
-	ctx[1] = victim_start(1);
+	if (strcmp(what, "short") != 0)
+		ctx[1] = victim_start(1);
 	ctx[0] = victim_start(0);
 	if (strcmp(what, "copy") == 0)
 		copy_and_end(how, argc > 3);
+	else if (strcmp(what, "short") == 0)
+		open_when_short();
 	else if (strcmp(what, "enable") == 0)
 		reach(strcmp(how, "race") == 0);
 	else
