@@ -378,6 +378,13 @@ bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns);
 bool vs_fence_barrier(struct vs_fence *f);
 
 /*
+ * The same, by a thread of the shim's, which may go on behind it: what is not
+ * done in `patience_ns` is not waited for any longer. True if all is done that
+ * was submitted before the call.
+ */
+bool vs_fence_barrier_for(struct vs_fence *f, uint64_t patience_ns);
+
+/*
  * Policy ordered: a context that may use the memory from now on waits, on the
  * device, for the markers by which memory was handed out before it was there.
  * It is in the list of contexts by now. False if it may be capturing.

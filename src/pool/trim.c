@@ -138,14 +138,16 @@ uint64_t vs_pool_trim(void)
 	return released;
 }
 
-/*
- * Waits for some of what was freed, by a marker if that can be had: in place of
- * a barrier one may have been recorded.
- */
+/* Waits for some of what was freed, by a marker if that can be had. */
 static bool wait_for_some(struct vs_fence *f)
 {
-	return vs_fence_wait(f, RELIEF_PATIENCE) || vs_fence_barrier(f) ||
-	       vs_fence_wait(f, RELIEF_PATIENCE);
+	if (vs_fence_wait(f, RELIEF_PATIENCE))
+		return true;
+	/* by now it may: a capture has ended, before the barrier or in it */
+	if (!vs_fence_may_mark(f) && vs_fence_barrier_for(f, RELIEF_PATIENCE))
+		return true;
+	vs_fence_record(f);
+	return vs_fence_wait(f, RELIEF_PATIENCE);
 }
 
 /*

@@ -4,6 +4,8 @@
  * all work (beside a capture, or where no context takes an event).
  */
 #include "base/log.h"
+#include "base/thread.h"
+#include "driver/loader.h"
 #include "driver/vmm.h"
 #include "pool/capture.h"
 #include "pool/fence.h"
@@ -244,4 +246,46 @@ bool vs_fence_barrier(struct vs_fence *f)
 		  wait_for_contexts(f);
 	pthread_mutex_unlock(&f->barrier);
 	return is_good;
+}
+
+/* --- by a thread of the shim's -------------------------------------------- */
+
+/* Whose barrier it is; NULL: there is no such thread. */
+static _Atomic(struct vs_fence *) barred;
+
+static void *bar(void *unused)
+{
+	struct vs_thread *t = vs_thread_self();
+
+	(void)unused;
+	if (vs_thread_go_within(t)) {
+		vs_fence_barrier(atomic_load(&barred));
+		vs_thread_come_out(t);
+	}
+	atomic_store(&barred, NULL);
+	return NULL;
+}
+
+/* A barrier that fails at once is not tried for ever. */
+enum { BARRIERS = 2 };
+
+bool vs_fence_barrier_for(struct vs_fence *f, uint64_t patience_ns)
+{
+	uint64_t tag = vs_fence_tag(f), began = vs_vmm_clock();
+	int n_started = 0;
+
+	for (unsigned round = 0; !vs_fence_is_complete(f, tag); round++) {
+		struct vs_fence *none = NULL;
+
+		if (vs_vmm_clock() - began >= patience_ns)
+			return false;
+		if (atomic_compare_exchange_strong(&barred, &none, f) &&
+		    (n_started++ == BARRIERS ||
+		     vs_thread_start(bar, vs_loader_tls()) != 0)) {
+			atomic_store(&barred, NULL);
+			return false;
+		}
+		vs_vmm_pause(round);
+	}
+	return true;
 }

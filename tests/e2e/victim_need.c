@@ -8,6 +8,8 @@
  * freed beside a capture before KIND   the same, freed before the capture began
  *   full          the device was full when the capture began, but for what was
  *                 free again
+ *   vain          more than there is, beside a capture, while work waits for
+ *                 this thread
  *   ends          freed beside a capture that ends in the middle of the
  *                 allocation: before any one of the driver's calls
  */
@@ -199,6 +201,30 @@ static void full(void)
 	end(captured);
 }
 
+static _Atomic bool may_go;
+
+static void CUDA_CB wait_for_host(void *unused)
+{
+	(void)unused;
+	while (!may_go)
+		usleep(1000);
+}
+
+static void in_vain(void)
+{
+	CUdeviceptr p = victim_alloc(4 * MiB);
+	CUstream captured = begin();
+
+	victim_free(p);
+	TRY(cuLaunchHostFunc(stream, wait_for_host, NULL));
+	alarm(50);
+	printf("too much: %s\n",
+	       victim_name(ask("create", 4096 * (size_t)GRAIN)));
+	may_go = true;
+	TRY(cuStreamSynchronize(stream));
+	end(captured);
+}
+
 /* ---- a capture that ends --------------------------------------------- */
 
 static _Thread_local bool is_asking;
@@ -300,6 +326,8 @@ int main(int argc, char **argv)
 	kept = victim_alloc(4096);
 	if (strcmp(what, "race") == 0)
 		race();
+	else if (strcmp(what, "vain") == 0)
+		in_vain();
 	else if (strcmp(what, "end") == 0)
 		return end_before(atoi(argv[2]));
 	else if (strcmp(what, "ends") == 0)
