@@ -28,6 +28,13 @@
 #define VS_SPINNING_MUTEX PTHREAD_MUTEX_INITIALIZER
 #endif
 
+/* One whose holder may be called back by the driver, and come to it again. */
+#ifdef PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP
+#define VS_RECURSIVE_MUTEX PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP
+#else
+#define VS_RECURSIVE_MUTEX PTHREAD_MUTEX_INITIALIZER
+#endif
+
 /* Tells the processor that this thread spins. */
 static inline void vs_relax_cpu(void)
 {

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/thread.h"
 #include "base/uthash_meta.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
@@ -43,6 +44,7 @@ struct imported {
 	uint64_t copiers;     /* devices that copied it without; table_lock */
 	enum state state;
 	unsigned n_opens;
+	unsigned swept; /* the last sweep that was in vain; table_lock */
 };
 
 RB_HEAD(tree, imported);
@@ -59,7 +61,8 @@ RB_GENERATE_STATIC(tree, imported, by_address, compare)
 
 _Atomic int vs_ipc_n_imports;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
-static pthread_mutex_t table_lock = PTHREAD_MUTEX_INITIALIZER;
+/* Held over the driver's access calls; who is called back looks pointers up. */
+static pthread_mutex_t table_lock = VS_RECURSIVE_MUTEX;
 static struct imported *imports;		 /* the open ones; table_lock */
 static struct tree tree = RB_INITIALIZER(&tree); /* all; table_lock */
 static _Atomic bool has_closed;			 /* some are CLOSED */
@@ -89,12 +92,27 @@ static bool can_reach(CUdevice from, CUdevice to)
 }
 
 /*
+ * The devices with access to the memory of the opening one's context. Those
+ * that cannot reach the one that this memory is on have none to it.
+ */
+static uint64_t peers_of(const struct imported *im)
+{
+	uint64_t peers = vs_pool_peers(im->device), all = peers;
+
+	for (CUdevice d = 0; d < VS_MAX_DEVICES && all >> d; d++) {
+		if ((all >> d & 1) && !can_reach(d, im->span.device))
+			peers &= ~((uint64_t)1 << d);
+	}
+	return peers;
+}
+
+/*
  * Read and write for the device of the opening context, those with access to
  * its memory, and the one that the memory is on.
  */
 static CUresult allow(struct imported *im, CUdevice home)
 {
-	uint64_t peers = vs_pool_peers(im->device);
+	uint64_t peers = peers_of(im);
 	CUresult r;
 
 	if (home >= 0)
@@ -136,7 +154,7 @@ CUresult vs_ipc_peers_changed(void)
 	pthread_mutex_lock(&table_lock);
 	RB_FOREACH (im, tree, &tree) {
 		if (im->state == OPEN && r == CUDA_SUCCESS)
-			r = add_peers(im, vs_pool_peers(im->device));
+			r = add_peers(im, peers_of(im));
 	}
 	pthread_mutex_unlock(&table_lock);
 	return r;
@@ -234,10 +252,11 @@ static void bury(struct imported *im)
 }
 
 /* To be unmapped later; of this context, if that lives then. */
-static void put_off(struct imported *im, CUcontext ctx)
+static void put_off(struct imported *im, CUcontext ctx, unsigned sweep)
 {
 	pthread_mutex_lock(&table_lock);
 	im->key.ctx = ctx;
+	im->swept = sweep;
 	im->state = CLOSED;
 	pthread_mutex_unlock(&table_lock);
 	atomic_store(&has_closed, true);
@@ -245,25 +264,28 @@ static void put_off(struct imported *im, CUcontext ctx)
 
 /* Unmaps when all work on it is done; false, and later, if that is not known.
  */
-static bool dispose(struct imported *im, uint64_t patience_ns)
+static bool dispose(struct imported *im, uint64_t patience_ns, unsigned sweep)
 {
 	if (!vs_share_settle(reach_of(im), im->key.ctx, patience_ns)) {
-		put_off(im, im->key.ctx);
+		put_off(im, im->key.ctx, sweep);
 		return false;
 	}
 	bury(im);
 	return true;
 }
 
-/* Takes one that is CLOSED, or of a context in any state; NULL: none left. */
-static struct imported *take_one(CUcontext ctx)
+/*
+ * Takes one of a context, in any state, or without one any that is CLOSED and
+ * that this sweep has not tried; NULL: none left.
+ */
+static struct imported *take_one(CUcontext ctx, unsigned sweep)
 {
 	struct imported *im;
 
 	pthread_mutex_lock(&table_lock);
 	RB_FOREACH (im, tree, &tree) {
 		if (ctx ? im->key.ctx == ctx && im->state != CLOSING
-			: im->state == CLOSED)
+			: im->state == CLOSED && im->swept != sweep)
 			break;
 	}
 	if (im)
@@ -275,14 +297,19 @@ static struct imported *take_one(CUcontext ctx)
 /* What was closed in a capture, or under work of others. */
 static void sweep(void)
 {
+	static _Atomic unsigned sweeps;
+	uint64_t patience = SWEEP_PATIENCE;
 	struct imported *im;
+	unsigned number;
 
 	if (!atomic_load_explicit(&has_closed, memory_order_relaxed) ||
 	    !atomic_exchange(&has_closed, false))
 		return;
-	while ((im = take_one(NULL)))
-		if (!dispose(im, SWEEP_PATIENCE))
-			return;
+	number = atomic_fetch_add(&sweeps, 1) + 1;
+	while ((im = take_one(NULL, number))) {
+		if (!dispose(im, patience, number))
+			patience = 0;
+	}
 }
 
 CUresult vs_ipc_close(CUdeviceptr p)
@@ -302,7 +329,7 @@ CUresult vs_ipc_close(CUdeviceptr p)
 	}
 	pthread_mutex_unlock(&table_lock);
 	if (is_last)
-		dispose(im, PEER_PATIENCE);
+		dispose(im, PEER_PATIENCE, 0);
 	return im ? CUDA_SUCCESS : VS_PASS;
 }
 
@@ -316,7 +343,7 @@ void vs_ipc_ctx_dying(CUcontext ctx, CUdevice device)
 		return;
 	if (!ctx)
 		ctx = vs_vmm_primary(device);
-	while (ctx && (im = take_one(ctx))) {
+	while (ctx && (im = take_one(ctx, 0))) {
 		uint64_t reach = reach_of(im);
 
 		if ((reach & ~settled) &&
@@ -324,7 +351,7 @@ void vs_ipc_ctx_dying(CUcontext ctx, CUdevice device)
 			/* an error means that the context is beyond work */
 			vs_vmm_ctx_wait(ctx);
 			patience = 0;
-			put_off(im, NULL);
+			put_off(im, NULL, 0);
 			continue;
 		}
 		settled |= reach;

@@ -15,14 +15,8 @@ static struct primary {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the above */
 
 /* A callback that the driver makes into the program may retain, too. */
-#ifdef PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP
-#define TURN PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP
-#else
-#define TURN PTHREAD_MUTEX_INITIALIZER
-#endif
-
 static pthread_mutex_t turns[VS_MAX_DEVICES] = {[0 ... VS_MAX_DEVICES - 1] =
-							TURN};
+							VS_RECURSIVE_MUTEX};
 
 static bool is_active(CUdevice device)
 {

@@ -13,6 +13,8 @@
  *                      the driver fails at first
  *   short              the driver is short of memory in the middle of the
  *                      opening, once, and much is idle in the pool
+ *   apart              peer access of a device that cannot reach the memory
+ *   called             the driver calls the program back in the middle
  */
 #include <pthread.h>
 #include <sys/wait.h>
@@ -264,6 +266,51 @@ static void open_when_short(void)
 	}
 }
 
+/* Devices 0 and 1 may be peers, and 1 and 2, but not 0 and 2. */
+static void enable_apart(void)
+{
+	TRY(cuCtxSetCurrent(ctx[1]));
+	open_block(0);
+	victim_start(2);
+	TRY(cuCtxEnablePeerAccess(ctx[1], 0));
+	TRY(cuCtxSetCurrent(ctx[1]));
+	open_block(1);
+	printf("enabled\n");
+}
+
+static CUdeviceptr first;
+static _Atomic int n_answers;
+
+/* As a profiler's, which wants to know of its memory; the simulator's. */
+static void ask_of_first(const char *call)
+{
+	CUmemorytype type;
+
+	if (strcmp(call, "cuMemSetAccess") == 0 &&
+	    cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+				  first) == CUDA_SUCCESS)
+		n_answers++;
+}
+
+static void open_and_be_called(void)
+{
+	void (*on_call)(void (*)(const char *));
+	static void *cache;
+
+	first = open_block(0);
+	*(void **)&on_call = sim_client_find(&cache, "sim_on_call");
+	if (on_call)
+		on_call(ask_of_first);
+	open_block(1);
+	TRY(cuCtxSetCurrent(ctx[1]));
+	TRY(cuCtxEnablePeerAccess(ctx[0], 0));
+	if (on_call)
+		on_call(NULL);
+	/* without the shim there is no such call to be called from */
+	CHECK(n_answers > 0 || !dlsym(RTLD_DEFAULT, "vmmshim_version"));
+	printf("opened both\n");
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -280,6 +327,10 @@ int main(int argc, char **argv)
 		copy_and_end(how, argc > 3);
 	else if (strcmp(what, "short") == 0)
 		open_when_short();
+	else if (strcmp(what, "apart") == 0)
+		enable_apart();
+	else if (strcmp(what, "called") == 0)
+		open_and_be_called();
 	else if (strcmp(what, "enable") == 0)
 		reach(strcmp(how, "race") == 0);
 	else

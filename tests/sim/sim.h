@@ -35,7 +35,7 @@ extern "C" {
  *  SIM_DRIVER_VERSION=N   as cuDriverGetVersion, e.g. 12040 (13000); newer
  *                         functions are absent from cuGetProcAddress
  *  SIM_NO_VMM=1           attribute 0, VMM calls NOT_SUPPORTED
- *  SIM_PEER=0|1           may devices be peers (1)
+ *  SIM_PEER=0|1|near      may devices be peers (1); near: with the next alone
  *  SIM_SET_ACCESS_PEER_FAILS=1  cuMemSetAccess refuses a foreign device
  *  SIM_FREE_AFTER_END=1   cuMemFree minds no current context that has ended
  *                         (what a driver does is not known)

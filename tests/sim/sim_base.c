@@ -96,6 +96,7 @@ void sim_config_read(void)
 	c->lag_us = (unsigned)env_size("SIM_LAG_US", 0);
 	c->no_vmm = env_is("SIM_NO_VMM", "1");
 	c->peer = !env_is("SIM_PEER", "0");
+	c->peer_near = env_is("SIM_PEER", "near");
 	c->set_access_peer_fails = env_is("SIM_SET_ACCESS_PEER_FAILS", "1");
 	c->handle_reuse = env_is("SIM_HANDLE_REUSE", "1");
 	c->free_after_end = env_is("SIM_FREE_AFTER_END", "1");

@@ -27,7 +27,7 @@ struct sim_config {
 	int version;	   /* as cuDriverGetVersion */
 	unsigned lag_us;
 	bool no_vmm;
-	bool peer;
+	bool peer, peer_near; /* near: those with the next number alone */
 	bool set_access_peer_fails;
 	bool handle_reuse;
 	bool free_after_end;

@@ -274,7 +274,7 @@ CUresult sim_cuCtxEnablePeerAccess(CUcontext peerContext, unsigned int Flags)
 	peer = sim_context_owner(peer);
 	if (Flags)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (!sim_config.peer || peer->device == ctx->device)
+	if (!sim_device_may_be_peers(ctx->device, peer->device))
 		return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 	if (sim_context_reaches(ctx, peer))
 		return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;

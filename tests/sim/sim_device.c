@@ -272,6 +272,12 @@ CUresult sim_cuDeviceGetAttribute(int *pi, CUdevice_attribute attrib,
 	return CUDA_SUCCESS;
 }
 
+bool sim_device_may_be_peers(int a, int b)
+{
+	return sim_config.peer && a != b &&
+	       (!sim_config.peer_near || a - b == 1 || b - a == 1);
+}
+
 CUresult sim_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev,
 				   CUdevice peerDev)
 {
@@ -279,7 +285,7 @@ CUresult sim_cuDeviceCanAccessPeer(int *canAccessPeer, CUdevice dev,
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_device_valid(dev) || !sim_device_valid(peerDev))
 		return CUDA_ERROR_INVALID_DEVICE;
-	*canAccessPeer = sim_config.peer && dev != peerDev;
+	*canAccessPeer = sim_device_may_be_peers(dev, peerDev);
 	return CUDA_SUCCESS;
 }
 

@@ -20,6 +20,8 @@ struct sim_device {
 extern struct sim_device sim_devices[];
 
 bool sim_device_valid(int device);
+/* By SIM_PEER. */
+bool sim_device_may_be_peers(int a, int b);
 /* False if the budget does not allow it, also after trimming the pools. */
 bool sim_device_take(int device, uint64_t bytes);
 void sim_device_give(int device, uint64_t bytes);

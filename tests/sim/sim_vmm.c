@@ -282,7 +282,8 @@ static CUresult check_peer(const struct sim_mapping *m,
 			continue;
 		if (sim_config.set_access_peer_fails)
 			return CUDA_ERROR_INVALID_VALUE;
-		if (!sim_config.peer)
+		if (!sim_device_may_be_peers(desc[i].location.id,
+					     m->physical->device))
 			return CUDA_ERROR_INVALID_DEVICE;
 	}
 	return CUDA_SUCCESS;
