@@ -44,7 +44,7 @@ struct imported {
 	uint64_t copiers;     /* devices that copied it without; table_lock */
 	enum state state;
 	unsigned n_opens;
-	unsigned swept; /* the last sweep that was in vain; table_lock */
+	uint64_t swept; /* the newest sweep that was in vain; table_lock */
 };
 
 RB_HEAD(tree, imported);
@@ -252,7 +252,7 @@ static void bury(struct imported *im)
 }
 
 /* To be unmapped later; of this context, if that lives then. */
-static void put_off(struct imported *im, CUcontext ctx, unsigned sweep)
+static void put_off(struct imported *im, CUcontext ctx, uint64_t sweep)
 {
 	pthread_mutex_lock(&table_lock);
 	im->key.ctx = ctx;
@@ -264,7 +264,7 @@ static void put_off(struct imported *im, CUcontext ctx, unsigned sweep)
 
 /* Unmaps when all work on it is done; false, and later, if that is not known.
  */
-static bool dispose(struct imported *im, uint64_t patience_ns, unsigned sweep)
+static bool dispose(struct imported *im, uint64_t patience_ns, uint64_t sweep)
 {
 	if (!vs_share_settle(reach_of(im), im->key.ctx, patience_ns)) {
 		put_off(im, im->key.ctx, sweep);
@@ -276,16 +276,16 @@ static bool dispose(struct imported *im, uint64_t patience_ns, unsigned sweep)
 
 /*
  * Takes one of a context, in any state, or without one any that is CLOSED and
- * that this sweep has not tried; NULL: none left.
+ * that neither this sweep nor a newer one has tried; NULL: none left.
  */
-static struct imported *take_one(CUcontext ctx, unsigned sweep)
+static struct imported *take_one(CUcontext ctx, uint64_t sweep)
 {
 	struct imported *im;
 
 	pthread_mutex_lock(&table_lock);
 	RB_FOREACH (im, tree, &tree) {
 		if (ctx ? im->key.ctx == ctx && im->state != CLOSING
-			: im->state == CLOSED && im->swept != sweep)
+			: im->state == CLOSED && im->swept < sweep)
 			break;
 	}
 	if (im)
@@ -297,10 +297,10 @@ static struct imported *take_one(CUcontext ctx, unsigned sweep)
 /* What was closed in a capture, or under work of others. */
 static void sweep(void)
 {
-	static _Atomic unsigned sweeps;
+	static _Atomic uint64_t sweeps;
 	uint64_t patience = SWEEP_PATIENCE;
 	struct imported *im;
-	unsigned number;
+	uint64_t number;
 
 	if (!atomic_load_explicit(&has_closed, memory_order_relaxed) ||
 	    !atomic_exchange(&has_closed, false))
