@@ -144,10 +144,10 @@ static bool wait_for_some(struct vs_fence *f)
 	if (vs_fence_wait(f, RELIEF_PATIENCE))
 		return true;
 	/* by now it may: a capture has ended, before the barrier or in it */
-	if (!vs_fence_may_mark(f) && vs_fence_barrier_for(f, RELIEF_PATIENCE))
-		return true;
-	vs_fence_record(f);
-	return vs_fence_wait(f, RELIEF_PATIENCE);
+	if (vs_fence_may_mark(f) && vs_fence_record(f))
+		return vs_fence_wait(f, RELIEF_PATIENCE);
+	return vs_fence_barrier_for(f, RELIEF_PATIENCE) ||
+	       vs_fence_wait(f, RELIEF_PATIENCE);
 }
 
 /*
