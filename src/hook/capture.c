@@ -43,18 +43,6 @@ CUresult vs_capture_refusal(CUcontext ctx)
 	return result;
 }
 
-/* What was freed until now gets its marker while that can be had. */
-static void before_begin(CUstream stream)
-{
-	struct vs_thread *t = vs_thread_self();
-
-	if (vs_thread_go_within(t)) {
-		vs_pool_synchronizing();
-		vs_thread_come_out(t);
-	}
-	vs_capture_before_begin(stream);
-}
-
 static void after_begin(CUstream stream, bool is_per_thread,
 			CUstreamCaptureMode mode, CUresult result)
 {
@@ -72,8 +60,10 @@ static void after_begin(CUstream stream, bool is_per_thread,
 		bool is_open = vs_enter(VS_API_##api);                         \
 		CUresult result;                                               \
                                                                                \
-		if (is_open)                                                   \
-			before_begin(stream);                                  \
+		if (is_open) {                                                 \
+			vs_mark_freed_now();                                   \
+			vs_capture_before_begin(stream);                       \
+		}                                                              \
 		result = vs_seen(vs_real.api(__VA_ARGS__));                    \
 		if (is_open)                                                   \
 			after_begin(stream, is_per_thread, mode, result);      \

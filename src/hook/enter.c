@@ -58,6 +58,17 @@ void vs_seen_failed(CUresult result)
 	vs_thread_come_out(t);
 }
 
+bool vs_mark_freed_now(void)
+{
+	struct vs_thread *t = vs_thread_self();
+
+	if (!vs_thread_go_within(t))
+		return false;
+	vs_pool_synchronizing();
+	vs_thread_come_out(t);
+	return true;
+}
+
 bool vs_again_relieved(bool is_due)
 {
 	struct vs_thread *t = vs_thread_self();

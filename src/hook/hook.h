@@ -92,6 +92,12 @@ static inline CUdeviceptr vs_unknown_address(void)
 	return (CUdeviceptr)(uintptr_t)&vs_unknown;
 }
 
+/*
+ * What was freed until now gets its marker, where that can be had. False for
+ * who is within.
+ */
+bool vs_mark_freed_now(void);
+
 /* vs_again for a call that is out of memory. */
 bool vs_again_relieved(bool is_due) __attribute__((cold));
 

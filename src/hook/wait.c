@@ -10,13 +10,7 @@
 /* Around a call by which the program waits for the GPU. */
 static bool before_wait(enum vs_api api)
 {
-	bool is_open = vs_enter(api) && vs_thread_go_within(vs_thread_self());
-
-	if (is_open) {
-		vs_pool_synchronizing();
-		vs_thread_come_out(vs_thread_self());
-	}
-	return is_open;
+	return vs_enter(api) && vs_mark_freed_now();
 }
 
 static CUresult after_wait(bool is_open, CUresult result)

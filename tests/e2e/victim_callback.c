@@ -72,12 +72,7 @@ static void heard(const char *call)
 
 static void listen(void (*callback)(const char *))
 {
-	static void *cache;
-	void (*subscribe)(void (*)(const char *));
-
-	*(void **)&subscribe = sim_client_find(&cache, "sim_on_call");
-	if (subscribe)
-		subscribe(callback);
+	sim_client_on_call(callback);
 }
 
 static void churn(void)

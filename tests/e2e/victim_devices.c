@@ -212,19 +212,11 @@ static void reset_beside_work(void)
 /* The driver fails to open memory once, as when it is short of page tables. */
 static void enable_at_second_try(void)
 {
-	static void *cache, *clear_cache;
-	int (*fail)(const char *, unsigned long, int);
-	void (*clear)(void);
-
-	*(void **)&fail = sim_client_find(&cache, "sim_fail");
-	*(void **)&clear = sim_client_find(&clear_cache, "sim_fail_clear");
 	TRY(cuCtxSetCurrent(ctx[1]));
-	if (fail)
-		fail("cuMemSetAccess", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	sim_client_fail("cuMemSetAccess", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	printf("enable again: %s\n",
 	       victim_name(cuCtxEnablePeerAccess(ctx[0], 0)));
-	if (clear)
-		clear();
+	sim_client_fail_clear();
 	copy_both_ways("again");
 }
 
@@ -236,14 +228,10 @@ static void copy_behind_a_failure(void)
 		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
 	size_t size = SIZE, first = 0;
 	CUstream stream;
-	static void *cache;
-	int (*fail)(const char *, unsigned long, int);
 
-	*(void **)&fail = sim_client_find(&cache, "sim_fail");
 	TRY(cuCtxSetCurrent(ctx[1]));
 	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	if (fail)
-		fail("cuMemSetAccess", 1, CUDA_ERROR_OUT_OF_MEMORY);
+	sim_client_fail("cuMemSetAccess", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	TRY(cuMemcpyDtoDAsync(block[1], block[0], 100, stream));
 	for (int i = 0; i < 2; i++)
 		printf("batch behind a failure: %s\n",

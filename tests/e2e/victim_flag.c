@@ -208,13 +208,6 @@ static void bear(CUfunction kernel, CUstream stream, CUstream other)
 
 static _Atomic bool may_go_on;
 
-static void CUDA_CB wait_to_go_on(void *unused)
-{
-	(void)unused;
-	while (!may_go_on)
-		usleep(1000);
-}
-
 /* Work of a peer waits for the host, while this device goes on as ever. */
 static void beside_a_peer(void)
 {
@@ -225,7 +218,7 @@ static void beside_a_peer(void)
 
 	TRY(cuCtxEnablePeerAccess(ctx, 0));
 	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	TRY(cuLaunchHostFunc(stream, wait_to_go_on, NULL));
+	TRY(cuLaunchHostFunc(stream, victim_wait_for, &may_go_on));
 	TRY(cuCtxSetCurrent(ctx));
 	TRY(cuMemGetInfo(&available, &total));
 	size = available / 10;

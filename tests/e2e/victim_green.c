@@ -204,22 +204,17 @@ static void hear(const char *call)
 
 static void reset_meanwhile(void)
 {
-	void (*on_call)(void (*)(const char *));
 	CUdeviceptr p = victim_alloc(6 * MiB), q = victim_alloc(6 * MiB);
 	struct green g = make();
-	static void *cache;
 
 	TRY(cuMemsetD8(p, 3, 6 * MiB));
 	TRY(cuCtxSynchronize());
 	TRY(cuStreamDestroy(g.stream));
 	victim_free(q);
-	*(void **)&on_call = sim_client_find(&cache, "sim_on_call");
 	destroyer = pthread_self();
-	if (on_call)
-		on_call(hear);
+	sim_client_on_call(hear);
 	TRY(cuGreenCtxDestroy(g.handle));
-	if (on_call)
-		on_call(NULL);
+	sim_client_on_call(NULL);
 	if (is_heard)
 		pthread_join(resetter, NULL);
 	printf("reset: %s", victim_name(reset_result));

@@ -134,28 +134,15 @@ static int second(int in, int out)
 int main(int argc, char **argv)
 {
 	static const size_t sizes[] = {100, 70 * KiB, 2 * MiB, 33 * MiB};
-	int to[2], from[2], status, answer;
+	int to, from, status, answer;
 	CUipcMemHandle again;
 	struct message m;
 	CUdeviceptr p, opened;
 	pid_t pid;
 
-	if (argc == 3)
-		return second(atoi(argv[1]), atoi(argv[2]));
-	CHECK(pipe(to) == 0 && pipe(from) == 0);
-	pid = fork();
-	if (pid == 0) {
-		char in[16], out[16];
-
-		close(to[1]);
-		close(from[0]);
-		snprintf(in, sizeof(in), "%d", to[0]);
-		snprintf(out, sizeof(out), "%d", from[1]);
-		execl("/proc/self/exe", argv[0], in, out, (char *)NULL);
-		_exit(127);
-	}
-	close(to[0]);
-	close(from[1]);
+	if (argc == 4)
+		return second(atoi(argv[2]), atoi(argv[3]));
+	pid = victim_start_second(argv[0], &to, &from);
 	victim_start(0);
 	for (int i = 0; i < 12; i++) {
 		memset(&m, 0, sizeof(m));
@@ -172,13 +159,13 @@ int main(int argc, char **argv)
 			printf(" open here: %s,",
 			       victim_name(cuIpcOpenMemHandle(&opened, m.handle,
 							      1)));
-		put(to[1], &m, sizeof(m));
-		CHECK(get(from[0], &answer, sizeof(answer)));
+		put(to, &m, sizeof(m));
+		CHECK(get(from, &answer, sizeof(answer)));
 		printf(" there %d, here %d\n", answer,
 		       victim_is_filled(p, m.size, m.byte + 1));
 		victim_free(p);
 	}
-	close(to[1]);
+	close(to);
 	CHECK(waitpid(pid, &status, 0) == pid);
 	printf("second process: %d\n", status);
 	return 0;

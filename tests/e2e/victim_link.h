@@ -42,6 +42,34 @@ static inline void victim_free(CUdeviceptr p)
 	TRY(cuMemFree(p));
 }
 
+/*
+ * This program once more, before it uses CUDA, with the arguments "second" and
+ * the descriptors to read from and write to. Returns its PID.
+ */
+static inline pid_t victim_start_second(char *self, int *to_out, int *from_out)
+{
+	int to[2], from[2];
+	pid_t pid;
+
+	CHECK(pipe(to) == 0 && pipe(from) == 0);
+	pid = fork();
+	if (pid == 0) {
+		char in[16], out[16];
+
+		close(to[1]);
+		close(from[0]);
+		snprintf(in, sizeof(in), "%d", to[0]);
+		snprintf(out, sizeof(out), "%d", from[1]);
+		execl("/proc/self/exe", self, "second", in, out, (char *)NULL);
+		_exit(127);
+	}
+	close(to[0]);
+	close(from[1]);
+	*to_out = to[1];
+	*from_out = from[0];
+	return pid;
+}
+
 /* Nothing is done with what was captured. */
 static inline void victim_end_capture(CUstream stream)
 {
@@ -98,6 +126,13 @@ static inline void CUDA_CB victim_nap(void *data)
 {
 	(void)data;
 	usleep(20000);
+}
+
+/* Work that waits until the host sets the flag, an _Atomic bool. */
+static inline void CUDA_CB victim_wait_for(void *flag)
+{
+	while (!*(_Atomic bool *)flag)
+		usleep(1000);
 }
 
 /* Some work in the NULL stream of the current context. */

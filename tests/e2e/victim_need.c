@@ -203,20 +203,13 @@ static void full(void)
 
 static _Atomic bool may_go;
 
-static void CUDA_CB wait_for_host(void *unused)
-{
-	(void)unused;
-	while (!may_go)
-		usleep(1000);
-}
-
 static void in_vain(void)
 {
 	CUdeviceptr p = victim_alloc(4 * MiB);
 	CUstream captured = begin();
 
 	victim_free(p);
-	TRY(cuLaunchHostFunc(stream, wait_for_host, NULL));
+	TRY(cuLaunchHostFunc(stream, victim_wait_for, &may_go));
 	alarm(50);
 	printf("too much: %s\n",
 	       victim_name(ask("create", 4096 * (size_t)GRAIN)));
@@ -264,9 +257,7 @@ static int end_before(int k)
 {
 	/* more would be waited for by the free */
 	size_t size = available() / 40 / GRAIN * GRAIN;
-	void (*on_call)(void (*)(const char *));
 	CUdeviceptr p[2], q;
-	static void *cache;
 	pthread_t thread;
 	CUresult result;
 
@@ -274,9 +265,7 @@ static int end_before(int k)
 	for (int i = 0; i < 2; i++)
 		p[i] = victim_alloc(size);
 	take_the_rest(4 * GRAIN);
-	*(void **)&on_call = sim_client_find(&cache, "sim_on_call");
-	if (on_call)
-		on_call(hear);
+	sim_client_on_call(hear);
 	keep_busy(p[0], BUSY_NS);
 	CHECK(pthread_create(&thread, NULL, capture_until, NULL) == 0);
 	pthread_barrier_wait(&turn);

@@ -50,24 +50,10 @@ static int export_two(int in, int out)
 
 static void start_second(char *self)
 {
-	int to[2], from[2];
+	int from;
 
-	CHECK(pipe(to) == 0 && pipe(from) == 0);
-	second = fork();
-	if (second == 0) {
-		char in[16], out[16];
-
-		close(to[1]);
-		close(from[0]);
-		snprintf(in, sizeof(in), "%d", to[0]);
-		snprintf(out, sizeof(out), "%d", from[1]);
-		execl("/proc/self/exe", self, "second", in, out, (char *)NULL);
-		_exit(127);
-	}
-	close(to[0]);
-	close(from[1]);
-	ending = to[1];
-	CHECK(read(from[0], handles, sizeof(handles)) == sizeof(handles));
+	second = victim_start_second(self, &ending, &from);
+	CHECK(read(from, handles, sizeof(handles)) == sizeof(handles));
 }
 
 static CUdeviceptr open_block(int i)
@@ -90,13 +76,6 @@ static CUstream stream_of(int ordinal)
 
 static _Atomic bool may_go;
 
-static void CUDA_CB wait_for_host(void *unused)
-{
-	(void)unused;
-	while (!may_go)
-		usleep(1000);
-}
-
 static void end_beside_work(bool is_destroyed)
 {
 	CUstream stream = stream_of(1);
@@ -108,7 +87,7 @@ static void end_beside_work(bool is_destroyed)
 	if (is_destroyed)
 		TRY(cuCtxCreate_v2(&own, 0, 0));
 	p = open_block(0);
-	TRY(cuLaunchHostFunc(stream, wait_for_host, NULL));
+	TRY(cuLaunchHostFunc(stream, victim_wait_for, &may_go));
 	if (is_destroyed)
 		TRY(cuCtxDestroy(own));
 	else
@@ -183,35 +162,25 @@ static void *enable_meanwhile(void *unused)
 
 static void open_and_enable_at_once(CUdeviceptr *out)
 {
-	void (*on_call)(void (*)(const char *));
-	static void *cache;
 	pthread_t thread;
 
-	*(void **)&on_call = sim_client_find(&cache, "sim_on_call");
 	opener = pthread_self();
-	if (on_call)
-		on_call(hear);
+	sim_client_on_call(hear);
 	CHECK(pthread_create(&thread, NULL, enable_meanwhile, NULL) == 0);
 	*out = open_block(0);
 	pthread_join(thread, NULL);
-	if (on_call)
-		on_call(NULL);
+	sim_client_on_call(NULL);
 }
 
 /* A failure that lasts for both tries of the shim, and not for the third. */
 static void enable_behind(void)
 {
-	int (*fail)(const char *, unsigned long, int);
-	void (*clear)(void);
-	static void *cache, *clear_cache;
 
-	*(void **)&fail = sim_client_find(&cache, "sim_fail");
-	*(void **)&clear = sim_client_find(&clear_cache, "sim_fail_clear");
 	TRY(cuCtxSetCurrent(ctx[1]));
-	for (unsigned long n = 1; fail && n <= 2; n++)
-		fail("cuMemSetAccess", n, CUDA_ERROR_OUT_OF_MEMORY);
+	for (unsigned long n = 1; n <= 2; n++)
+		sim_client_fail("cuMemSetAccess", n, CUDA_ERROR_OUT_OF_MEMORY);
 	if (cuCtxEnablePeerAccess(ctx[0], 0) != CUDA_SUCCESS) {
-		clear();
+		sim_client_fail_clear();
 		TRY(cuCtxEnablePeerAccess(ctx[0], 0));
 	}
 }
@@ -247,19 +216,15 @@ static void open_when_short(void)
 {
 	static const char *const calls[] = {"cuMemImportFromShareableHandle",
 					    "cuMemMap", "cuMemSetAccess"};
-	int (*fail)(const char *, unsigned long, int);
 	CUdeviceptr idle[8], p;
-	static void *cache;
 
-	*(void **)&fail = sim_client_find(&cache, "sim_fail");
 	for (int i = 0; i < 3; i++) {
 		for (int k = 0; k < 8; k++)
 			idle[k] = victim_alloc(SIZE);
 		for (int k = 0; k < 8; k++)
 			victim_free(idle[k]);
 		TRY(cuCtxSynchronize());
-		if (fail)
-			fail(calls[i], 1, CUDA_ERROR_OUT_OF_MEMORY);
+		sim_client_fail(calls[i], 1, CUDA_ERROR_OUT_OF_MEMORY);
 		p = open_block(0);
 		printf("opened: %d\n", victim_is_filled(p, SIZE, 1));
 		TRY(cuIpcCloseMemHandle(p));
@@ -294,18 +259,13 @@ static void ask_of_first(const char *call)
 
 static void open_and_be_called(void)
 {
-	void (*on_call)(void (*)(const char *));
-	static void *cache;
 
 	first = open_block(0);
-	*(void **)&on_call = sim_client_find(&cache, "sim_on_call");
-	if (on_call)
-		on_call(ask_of_first);
+	sim_client_on_call(ask_of_first);
 	open_block(1);
 	TRY(cuCtxSetCurrent(ctx[1]));
 	TRY(cuCtxEnablePeerAccess(ctx[0], 0));
-	if (on_call)
-		on_call(NULL);
+	sim_client_on_call(NULL);
 	/* without the shim there is no such call to be called from */
 	CHECK(n_answers > 0 || !dlsym(RTLD_DEFAULT, "vmmshim_version"));
 	printf("opened both\n");

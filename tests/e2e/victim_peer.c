@@ -85,19 +85,12 @@ static void work(const char *what, CUdeviceptr to, CUdeviceptr from)
 
 static _Atomic bool may_go_on;
 
-static void CUDA_CB wait_to_go_on(void *unused)
-{
-	(void)unused;
-	while (!may_go_on)
-		usleep(1000);
-}
-
 static void wait_for_the_host(void)
 {
 	size_t available, total;
 	CUdeviceptr p;
 
-	TRY(cuLaunchHostFunc(stream, wait_to_go_on, NULL));
+	TRY(cuLaunchHostFunc(stream, victim_wait_for, &may_go_on));
 	TRY(cuCtxSetCurrent(owner));
 	TRY(cuMemGetInfo(&available, &total));
 	for (size_t i = 0; i < 30; i++) {

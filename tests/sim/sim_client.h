@@ -61,4 +61,37 @@ static inline long sim_client_violations(void)
 	return count ? (long)count() : -1;
 }
 
+/* Each call of the driver is told, before it is made; NULL: no more. */
+static inline void sim_client_on_call(void (*callback)(const char *call))
+{
+	static void *cache;
+	void (*tell)(void (*)(const char *));
+
+	*(void **)&tell = sim_client_find(&cache, "sim_on_call");
+	if (tell)
+		tell(callback);
+}
+
+/* The n-th coming call of this function fails; see sim_fail(). */
+static inline void sim_client_fail(const char *call, unsigned long n, int error)
+{
+	static void *cache;
+	int (*fail)(const char *, unsigned long, int);
+
+	*(void **)&fail = sim_client_find(&cache, "sim_fail");
+	if (fail)
+		fail(call, n, error);
+}
+
+/* None does any more. */
+static inline void sim_client_fail_clear(void)
+{
+	static void *cache;
+	void (*clear)(void);
+
+	*(void **)&clear = sim_client_find(&cache, "sim_fail_clear");
+	if (clear)
+		clear();
+}
+
 #endif
