@@ -319,7 +319,8 @@ static inline void vs_fence_look_soon(struct vs_fence *f)
  * Waits until the oldest marker in flight is seen complete, at most
  * `patience_ns` (UINT64_MAX: as long as it takes), no lock held. False if there
  * is none, time is up, or a wait for this very marker, no shorter, ran out of
- * time before. Once a marker failed: vs_fence_barrier(), whatever the patience.
+ * time before. Once a marker failed, or where there are none:
+ * vs_fence_barrier_for().
  *
  * Note [Patience]: markers are recorded late, so one may cover work that was
  * submitted after the free, even a kernel that runs until the host writes a
@@ -379,8 +380,8 @@ bool vs_fence_barrier(struct vs_fence *f);
 
 /*
  * The same, by a thread of the shim's, which may go on behind it: what is not
- * done in `patience_ns` is not waited for any longer. True if all is done that
- * was submitted before the call.
+ * done in `patience_ns` is not waited for any longer (UINT64_MAX: by this
+ * thread). True if all is done that was submitted before the call.
  */
 bool vs_fence_barrier_for(struct vs_fence *f, uint64_t patience_ns);
 

@@ -331,7 +331,7 @@ static bool climb_until(struct vs_pool *pool, enum vs_heap_kind kind,
 			return false;
 		/* if not that, it may have recorded a marker to be waited for
 		 */
-		vs_fence_barrier(f);
+		vs_fence_barrier_for(f, NEED_PATIENCE);
 		may_bar = false;
 	}
 }

@@ -116,7 +116,7 @@ bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns)
 
 	/* no marker will tell of what was freed: as where there can be none */
 	if (atomic_load_explicit(&f->is_broken, memory_order_relaxed))
-		return vs_fence_barrier(f);
+		return vs_fence_barrier_for(f, patience_ns);
 	pthread_mutex_lock(&f->lock);
 	if (f->head != f->tail)
 		epoch = f->ring[f->head % VS_MARKERS].epoch;
@@ -130,7 +130,7 @@ bool vs_fence_wait(struct vs_fence *f, uint64_t patience_ns)
 	if (f->has_context_events)
 		is_good = wait_for_oldest(f, epoch, began, patience_ns);
 	else
-		is_good = vs_fence_barrier(f);
+		is_good = vs_fence_barrier_for(f, patience_ns);
 	leave(f, began);
 	return is_good;
 }
@@ -274,6 +274,8 @@ bool vs_fence_barrier_for(struct vs_fence *f, uint64_t patience_ns)
 	uint64_t tag = vs_fence_tag(f), began = vs_vmm_clock();
 	int n_started = 0;
 
+	if (patience_ns == UINT64_MAX)
+		return vs_fence_barrier(f);
 	for (unsigned round = 0; !vs_fence_is_complete(f, tag); round++) {
 		struct vs_fence *none = NULL;
 

@@ -8,8 +8,8 @@
  * freed beside a capture before KIND   the same, freed before the capture began
  *   full          the device was full when the capture began, but for what was
  *                 free again
- *   vain          more than there is, beside a capture, while work waits for
- *                 this thread
+ *   vain [own]    more than there is, beside a capture, while work waits for
+ *                 this thread; own: as much as was freed
  *   ends          freed beside a capture that ends in the middle of the
  *                 allocation: before any one of the driver's calls
  */
@@ -203,16 +203,26 @@ static void full(void)
 
 static _Atomic bool may_go;
 
-static void in_vain(void)
+static void in_vain(bool is_own)
 {
-	CUdeviceptr p = victim_alloc(4 * MiB);
-	CUstream captured = begin();
+	/* more would be waited for by the free */
+	size_t size = percent(available(), 5);
+	CUdeviceptr p = victim_alloc(size), q;
+	CUstream captured;
+	CUresult result;
 
+	if (is_own)
+		take_the_rest(4 * GRAIN);
+	captured = begin();
 	victim_free(p);
 	TRY(cuLaunchHostFunc(stream, victim_wait_for, &may_go));
 	alarm(50);
-	printf("too much: %s\n",
-	       victim_name(ask("create", 4096 * (size_t)GRAIN)));
+	result = is_own ? cuMemAlloc(&q, size)
+			: ask("create", 4096 * (size_t)GRAIN);
+	/* what markers cannot be had for is not known to be done before that */
+	CHECK(!is_own || result == CUDA_SUCCESS ||
+	      result == CUDA_ERROR_OUT_OF_MEMORY);
+	printf("too much: %s\n", is_own ? "answered" : victim_name(result));
 	may_go = true;
 	TRY(cuStreamSynchronize(stream));
 	end(captured);
@@ -316,7 +326,7 @@ int main(int argc, char **argv)
 	if (strcmp(what, "race") == 0)
 		race();
 	else if (strcmp(what, "vain") == 0)
-		in_vain();
+		in_vain(argc > 2);
 	else if (strcmp(what, "end") == 0)
 		return end_before(atoi(argv[2]));
 	else if (strcmp(what, "ends") == 0)
