@@ -166,7 +166,7 @@ void vs_thread_forked(void)
 	vs_meta_forked();
 }
 
-static int create(void *(*run)(void *), size_t stack_bytes)
+static int create(void *(*run)(void *), void *argument, size_t stack_bytes)
 {
 	pthread_attr_t attributes;
 	pthread_t thread;
@@ -177,12 +177,12 @@ static int create(void *(*run)(void *), size_t stack_bytes)
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	if (stack_bytes)
 		pthread_attr_setstacksize(&attributes, stack_bytes);
-	error = pthread_create(&thread, &attributes, run, NULL);
+	error = pthread_create(&thread, &attributes, run, argument);
 	pthread_attr_destroy(&attributes);
 	return error;
 }
 
-int vs_thread_start(void *(*run)(void *), size_t tls_bytes)
+int vs_thread_start(void *(*run)(void *), void *argument, size_t tls_bytes)
 {
 	size_t stack_bytes = (STACK_BYTES + tls_bytes + STACK_ALIGN - 1) /
 			     STACK_ALIGN * STACK_ALIGN;
@@ -192,10 +192,10 @@ int vs_thread_start(void *(*run)(void *), size_t tls_bytes)
 	/* the new thread inherits the mask: no signal ever lands there */
 	sigfillset(&signals);
 	pthread_sigmask(SIG_SETMASK, &signals, &saved);
-	error = create(run, stack_bytes);
+	error = create(run, argument, stack_bytes);
 	/* the C library may put more of its own there than is known */
 	if (error == EINVAL)
-		error = create(run, 0);
+		error = create(run, argument, 0);
 	pthread_sigmask(SIG_SETMASK, &saved, NULL);
 	return error;
 }

@@ -144,12 +144,12 @@ extern void (*vs_thread_on_exit)(struct vs_thread *t);
 struct vs_thread *vs_thread_first(void);
 
 /*
- * Starts a thread of the shim's own: detached, on a small stack, and no signal
- * ever lands there. 0 or an errno. glibc takes the program's thread-local
- * variables out of the stack, and refuses only when hardly anything is left:
- * `tls_bytes`, of vs_loader_tls, are added.
+ * Starts `run(argument)` in a thread of the shim's own: detached, on a small
+ * stack, and no signal ever lands there. 0 or an errno. glibc takes the
+ * program's thread-local variables out of the stack, and refuses only when
+ * hardly anything is left: `tls_bytes`, of vs_loader_tls, are added.
  */
-int vs_thread_start(void *(*run)(void *), size_t tls_bytes)
+int vs_thread_start(void *(*run)(void *), void *argument, size_t tls_bytes)
 	__attribute__((cold));
 
 /* In a forked child: only this thread is left. */

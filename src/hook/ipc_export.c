@@ -370,7 +370,7 @@ static void at_exit(void)
 
 static bool start_thread(void)
 {
-	int error = vs_thread_start(run, vs_loader_tls());
+	int error = vs_thread_start(run, NULL, vs_loader_tls());
 
 	if (error)
 		errno = error;

@@ -133,8 +133,9 @@ struct vs_fence {
 	_Atomic uint64_t *reach; /* devices whose contexts reach the memory */
 	/* of them, those that count; see Note [Peers] */
 	_Atomic uint64_t *counting;
-	_Atomic bool is_curt;	 /* markers go by those alone */
-	pthread_mutex_t barrier; /* one at a time; before all other locks */
+	_Atomic bool is_curt;	  /* markers go by those alone */
+	pthread_mutex_t barrier;  /* one at a time; before all other locks */
+	_Atomic bool has_barrier; /* by a thread, vs_fence_barrier_for()'s */
 	struct vs_stats *stats;
 	uint64_t began_ns, began_ticks; /* constant: clock, ticks at the init */
 	_Atomic uint64_t broke;		/* is_broken: the last time; ns */

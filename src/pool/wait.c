@@ -250,19 +250,16 @@ bool vs_fence_barrier(struct vs_fence *f)
 
 /* --- by a thread of the shim's -------------------------------------------- */
 
-/* Whose barrier it is; NULL: there is no such thread. */
-static _Atomic(struct vs_fence *) barred;
-
-static void *bar(void *unused)
+static void *bar(void *fence)
 {
 	struct vs_thread *t = vs_thread_self();
+	struct vs_fence *f = fence;
 
-	(void)unused;
 	if (vs_thread_go_within(t)) {
-		vs_fence_barrier(atomic_load(&barred));
+		vs_fence_barrier(f);
 		vs_thread_come_out(t);
 	}
-	atomic_store(&barred, NULL);
+	atomic_store(&f->has_barrier, false);
 	return NULL;
 }
 
@@ -277,15 +274,17 @@ bool vs_fence_barrier_for(struct vs_fence *f, uint64_t patience_ns)
 	if (patience_ns == UINT64_MAX)
 		return vs_fence_barrier(f);
 	for (unsigned round = 0; !vs_fence_is_complete(f, tag); round++) {
-		struct vs_fence *none = NULL;
-
 		if (vs_vmm_clock() - began >= patience_ns)
 			return false;
-		if (atomic_compare_exchange_strong(&barred, &none, f) &&
-		    (n_started++ == BARRIERS ||
-		     vs_thread_start(bar, vs_loader_tls()) != 0)) {
-			atomic_store(&barred, NULL);
-			return false;
+		if (!atomic_exchange(&f->has_barrier, true)) {
+			bool may_start = n_started++ < BARRIERS;
+
+			if (may_start &&
+			    vs_thread_start(bar, f, vs_loader_tls()) == 0)
+				continue;
+			atomic_store(&f->has_barrier, false);
+			/* no more threads: better without an end than none */
+			return may_start && vs_fence_barrier(f);
 		}
 		vs_vmm_pause(round);
 	}

@@ -204,7 +204,7 @@ void vs_service_start(void)
 		return;
 	if (vs_knobs.neighbours)
 		vs_board_join();
-	error = vs_thread_start(run, vs_loader_tls());
+	error = vs_thread_start(run, NULL, vs_loader_tls());
 	if (error) {
 		vs_board_leave();
 		atomic_store(&life, FAILED);
