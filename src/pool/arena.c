@@ -45,7 +45,7 @@ bool vs_arena_reserve(struct vs_pool *pool)
 	while (size * (uint64_t)n_devices > ALL_ARENAS &&
 	       size / 2 >= pool->dev.total * 4)
 		size /= 2;
-	while (is_modest && size / 2 >= pool->dev.total * 4)
+	while (is_modest && size / 2 >= pool->dev.total * 8)
 		size /= 2;
 	while (size >= pool->dev.total * 2 && size >= ((uint64_t)1 << 30)) {
 		if ((!is_modest || has_room(4 * size)) &&
@@ -58,10 +58,27 @@ bool vs_arena_reserve(struct vs_pool *pool)
 	return false;
 }
 
+/*
+ * Addresses of slabs: a sixteenth, but enough to fill the device with where
+ * there are: what finds none is out of memory, as far as the pool can tell, and
+ * was looked for in all ways for 6 ms each time on 139 GiB (simulated).
+ */
+static uint64_t slab_space(const struct vs_pool *pool, uint64_t sixteenth)
+{
+	uint64_t wanted = pool->dev.total / 8 * 9;
+
+	if (wanted > 3 * sixteenth)
+		wanted = 3 * sixteenth;
+	return sixteenth >= wanted || vs_knobs.guard
+		       ? sixteenth
+		       : wanted / VS_GRANULE * VS_GRANULE;
+}
+
 bool vs_arena_lay_out(struct vs_pool *pool)
 {
 	uint64_t sixteenth = (pool->end - pool->base) / 16;
-	CUdeviceptr slabs_end = pool->base + sixteenth;
+	uint64_t slabs = slab_space(pool, sixteenth);
+	CUdeviceptr slabs_end = pool->base + slabs;
 	CUdeviceptr middle_end = slabs_end + 3 * sixteenth;
 	CUdeviceptr large_end = pool->end;
 
@@ -71,8 +88,8 @@ bool vs_arena_lay_out(struct vs_pool *pool)
 	}
 
 	pool->slabs_end = slabs_end;
-	pool->slab_at = vs_meta_table(sixteenth / VS_SLAB_PAGE *
-				      sizeof(*pool->slab_at));
+	pool->slab_at =
+		vs_meta_table(slabs / VS_SLAB_PAGE * sizeof(*pool->slab_at));
 	return pool->slab_at && vs_chunks_init(pool) && vs_owner_init(pool) &&
 	       vs_heap_init(pool, &pool->heap[VS_HEAP_SLABS], pool->base,
 			    slabs_end) &&

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_limits space|data|locked|devices: a program whose address space
- * (ulimit -v) or data (ulimit -d) is limited uses CUDA, and most of what it may
- * have for itself; or one that keeps all its memory resident; or one that uses
- * all devices and a good part of the machine's address space.
+ * victim_limits space|data|locked|devices|small|middle: a program whose address
+ * space (ulimit -v) or data (ulimit -d) is limited uses CUDA, and most of what
+ * it may have for itself; or one that keeps all its memory resident; or one
+ * that uses all devices and a good part of the machine's address space; or one
+ * whose address space is limited to much, and that fills the device with blocks
+ * of one size.
  */
+#include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
 #include "victim_link.h"
+#include "vmmshim/vmmshim.h"
 
 #define GiB ((size_t)1 << 30)
 
@@ -79,12 +83,44 @@ static void use_devices(void)
 	munmap(mine, own);
 }
 
+/* Live blocks of the pool, -1 without the shim. */
+static long blocks(void)
+{
+	struct vmmshim_stats stats = {.struct_size = sizeof(stats)};
+	int (*ask)(int, struct vmmshim_stats *);
+
+	*(void **)&ask = dlsym(RTLD_DEFAULT, "vmmshim_stats");
+	if (!ask)
+		return -1;
+	CHECK(ask(0, &stats) == 0);
+	return (long)stats.blocks;
+}
+
+/* All of them the pool's, if there is one. */
+static void fill(size_t size)
+{
+	struct rlimit limit = {4096 * GiB, 4096 * GiB};
+	size_t available, total;
+	long n = 0;
+
+	CHECK(setrlimit(RLIMIT_AS, &limit) == 0);
+	victim_start(0);
+	TRY(cuMemGetInfo(&available, &total));
+	for (; (size_t)(n + 1) * size < total / 16 * 15; n++)
+		victim_alloc(size);
+	CHECK(blocks() == n || blocks() == -1);
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(argc == 2);
 	if (!strcmp(argv[1], "space"))
 		use(RLIMIT_AS, status("VmSize:"), 64 * GiB, 44 * GiB,
 		    PROT_NONE);
+	else if (!strcmp(argv[1], "small"))
+		fill(64 * KiB);
+	else if (!strcmp(argv[1], "middle"))
+		fill(4 * MiB);
 	else if (!strcmp(argv[1], "locked"))
 		use_locked();
 	else if (!strcmp(argv[1], "devices"))
