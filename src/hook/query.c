@@ -158,7 +158,8 @@ static bool (*const answers[])(const struct vs_span *s, uint64_t *value_out) = {
 
 /*
  * How many bytes the driver writes: nobody says whether a flag is a bool or an
- * int. Asked once for each attribute, of the memory in question.
+ * int. Asked once for each attribute, of the memory in question. 0: it has an
+ * error to say, be it the attribute that it does not know.
  */
 static size_t width_of(CUpointer_attribute attribute, CUdeviceptr p)
 {
@@ -170,7 +171,7 @@ static size_t width_of(CUpointer_attribute attribute, CUdeviceptr p)
 		return n;
 	memset(data, UNTOUCHED, sizeof(data));
 	if (vs_real.cuPointerGetAttribute(data, attribute, p) != CUDA_SUCCESS)
-		return sizeof(uint32_t);
+		return 0;
 	for (n = ROOM; n > 1 && data[n - 1] == UNTOUCHED; n--)
 		;
 	known[attribute] = n;
@@ -181,12 +182,14 @@ static bool answer(void *data, CUpointer_attribute attribute, CUdeviceptr p,
 		   const struct vs_span *span)
 {
 	uint64_t value[2] = {0, 0};
+	size_t width;
 
 	if ((size_t)attribute >= N_ANSWERS || !answers[attribute] ||
 	    !answers[attribute](span, value))
 		return false;
-	memcpy(data, value, width_of(attribute, p));
-	return true;
+	width = width_of(attribute, p);
+	memcpy(data, value, width);
+	return width > 0;
 }
 
 /* The address on the current device of what that cannot reach. */

@@ -15,7 +15,9 @@ int main(int argc, char **argv)
 	uint32_t value = 1;
 	uint64_t n_words = 10;
 	void *arguments[] = {&nowhere, &value, &n_words};
+	CUdeviceptr base = UINT64_MAX;
 	CUfunction kernel;
+	CUresult result;
 
 	victim_start(0);
 	kernel = victim_kernel("vs_fill");
@@ -39,6 +41,13 @@ int main(int argc, char **argv)
 		       victim_name(cuMemAlloc(&kept[0], 4096)));
 	}
 	printf("wait: %s\n", victim_name(cuCtxSynchronize()));
+	/* asked for the first time: no half of an answer */
+	result = cuPointerGetAttribute(
+		&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, kept[0]);
+	printf("base: %s, %s\n", victim_name(result),
+	       base == UINT64_MAX ? "untouched"
+	       : base == kept[0]  ? "right"
+				  : "wrong");
 	for (int i = 0; i < 5; i++)
 		printf("%d bytes: %s\n", 1000 << i * 3,
 		       victim_name(cuMemAlloc(&p[i], 1000 << i * 3)));
