@@ -209,12 +209,22 @@ bool vs_copy_leaves(CUdeviceptr p, size_t size)
 	       vs_vmm_is_current_sound();
 }
 
-/* One end, that reaches from `base` on over so many bytes, if it is memory. */
+/*
+ * One end, that reaches from `base` on over so many bytes, if it is memory. The
+ * driver looks `base` up, not the first byte (an H100): a copy that begins in
+ * an allocation, and has its base elsewhere, is refused.
+ */
 static bool leaves(CUmemorytype type, CUdeviceptr base, size_t skipped,
 		   size_t size)
 {
-	return type != CU_MEMORYTYPE_ARRAY && type != CU_MEMORYTYPE_HOST &&
-	       size > 0 && vs_copy_leaves(base, skipped + size);
+	struct vs_span span;
+
+	if (type == CU_MEMORYTYPE_ARRAY || type == CU_MEMORYTYPE_HOST ||
+	    size == 0)
+		return false;
+	return vs_copy_leaves(base, skipped + size) ||
+	       (skipped > 0 && !vs_ipc_find_either(base, &span) &&
+		vs_copy_leaves(base + skipped, SIZE_MAX));
 }
 
 bool vs_copy_is_beyond(const CUDA_MEMCPY3D *c)

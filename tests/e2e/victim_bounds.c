@@ -86,6 +86,43 @@ static void planes(CUdeviceptr p, size_t width, size_t height, CUdeviceptr q)
 	SAY(cuMemsetD2D8(p + PITCH, PITCH, 1, width, 0));
 }
 
+/* The base lies elsewhere: in a block, or in nothing that is live. */
+static void shifted(CUdeviceptr p, CUdeviceptr q)
+{
+	CUDA_MEMCPY2D c = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			   .srcDevice = p,
+			   .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			   .dstDevice = q,
+			   .WidthInBytes = 8,
+			   .Height = 1};
+	CUDA_MEMCPY3D d = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+			   .srcDevice = p,
+			   .dstMemoryType = CU_MEMORYTYPE_DEVICE,
+			   .dstDevice = q,
+			   .WidthInBytes = 8,
+			   .Height = 1,
+			   .Depth = 1};
+	size_t gaps[] = {8, 256, 4096, (size_t)1 << 36};
+
+	for (int i = 0; i < 4; i++) {
+		c.srcDevice = p - gaps[i];
+		c.srcXInBytes = gaps[i];
+		SAY(cuMemcpy2D(&c));
+		c.srcDevice = p;
+		c.srcXInBytes = 0;
+		c.dstDevice = q - gaps[i];
+		c.dstPitch = gaps[i];
+		c.dstY = 1;
+		SAY(cuMemcpy2D(&c));
+		c.dstDevice = q;
+		c.dstPitch = c.dstY = 0;
+		d.dstDevice = q - gaps[i];
+		d.dstPitch = gaps[i];
+		d.dstHeight = d.dstZ = 1;
+		SAY(cuMemcpy3D(&d));
+	}
+}
+
 /* In and out of an array, which holds them. */
 static void array_copies(CUdeviceptr p, size_t n)
 {
@@ -233,6 +270,7 @@ int main(void)
 		behind = victim_alloc(n);
 		TRY(cuMemsetD8(behind, 9, n));
 		rows(p, n, q);
+		shifted(p, q);
 		planes(p, n - (n - 1) / PITCH * PITCH, (n - 1) / PITCH + 1, q);
 		array_copies(p, n);
 		batch(p, n, q);

@@ -2,6 +2,8 @@
 /* The family of copy calls: each tells sim_transfer() what it means. */
 #include "sim_context.h"
 #include "sim_copy.h"
+#include "sim_memory.h"
+#include "sim_vmm.h"
 
 static CUresult linear(CUdeviceptr dst, enum sim_side dst_side, CUdeviceptr src,
 		       enum sim_side src_side, size_t size, bool async,
@@ -138,6 +140,14 @@ static bool pitched(CUmemorytype type, const void *host, CUdeviceptr device,
 	}
 }
 
+/* A copy is judged by what its base lies in, not its first byte (an H100). */
+static bool is_stray(CUmemorytype type, CUdeviceptr base, uint64_t start)
+{
+	return type == CU_MEMORYTYPE_DEVICE && start != base &&
+	       sim_memory_find(base) != sim_memory_find(start) &&
+	       !sim_vmm_find(base);
+}
+
 static CUresult copy_2d(const CUDA_MEMCPY2D *p, bool async, CUstream stream)
 {
 	struct sim_transfer t = {.async = async};
@@ -163,6 +173,9 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *p, bool async, CUstream stream)
 	    !pitched(p->srcMemoryType, p->srcHost, p->srcDevice,
 		     p->srcY * src_pitch + p->srcXInBytes, &t.copy.src, &t.src))
 		return CUDA_ERROR_NOT_SUPPORTED;
+	if (is_stray(p->dstMemoryType, p->dstDevice, t.copy.dst) ||
+	    is_stray(p->srcMemoryType, p->srcDevice, t.copy.src))
+		return CUDA_ERROR_INVALID_VALUE;
 	return sim_transfer(&t, stream);
 }
 
@@ -207,7 +220,10 @@ CUresult sim_copy_describe(const CUDA_MEMCPY3D *p, struct sim_transfer *t)
 			     p->srcXInBytes,
 		     &c->src, &t->src))
 		return CUDA_ERROR_NOT_SUPPORTED;
-	return CUDA_SUCCESS;
+	return is_stray(p->dstMemoryType, p->dstDevice, c->dst) ||
+			       is_stray(p->srcMemoryType, p->srcDevice, c->src)
+		       ? CUDA_ERROR_INVALID_VALUE
+		       : CUDA_SUCCESS;
 }
 
 static CUresult copy_3d(const CUDA_MEMCPY3D *p, bool peer_copy, bool async,
