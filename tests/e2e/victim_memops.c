@@ -176,6 +176,23 @@ static void elsewhere(CUdevice device, CUdeviceptr from)
 	TRY(cuCtxDestroy(ctx));
 }
 
+/* A plain set of it waits, which harms no capture. */
+static void beside_a_capture(CUdeviceptr p, CUstreamCaptureMode mode)
+{
+	CUstream stream;
+	CUgraph graph = NULL;
+	CUresult result;
+
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuStreamBeginCapture(stream, mode));
+	result = cuMemsetD8(p, 1, SIZE);
+	printf("beside a capture: %s, ", victim_name(result));
+	printf("end %s\n", victim_name(cuStreamEndCapture(stream, &graph)));
+	if (graph)
+		TRY(cuGraphDestroy(graph));
+	TRY(cuStreamDestroy(stream));
+}
+
 /* Refused, and not taken for set. */
 static void within_a_capture(CUdeviceptr p, unsigned wanted)
 {
@@ -219,6 +236,8 @@ int main(void)
 	TRY(cuCtxSetFlags(CU_CTX_SCHED_SPIN));
 	TRY(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
 	within_a_capture(p, 0);
+	beside_a_capture(p, CU_STREAM_CAPTURE_MODE_GLOBAL);
+	beside_a_capture(p, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 	try_all("set, from it", q, p);
 	try_all("set, to it", p, q);
 	try_all("other memory", other[0], other[1]);
