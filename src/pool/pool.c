@@ -389,7 +389,7 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 		vs_pool_lend_all();
 	/* or from what is idle all the same: no chunk of it may be so whole */
 	if (atomic_load(&pool->fence.is_broken))
-		r = vs_trouble_alloc_beside(size, out);
+		r = vs_trouble_alloc_beside(pool, size, out);
 	if (r != VS_PASS)
 		return r;
 	if (atomic_load_explicit(&tc->ctx->trouble, memory_order_relaxed))
@@ -406,7 +406,7 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 		r = alloc_small(tc, size, &p);
 	/* the driver refused a chunk, but not for want of memory */
 	if (r == VS_PASS)
-		r = vs_trouble_alloc_beside(size, &p);
+		r = vs_trouble_alloc_beside(pool, size, &p);
 	if (r == CUDA_SUCCESS && pool->is_fussy)
 		r = fill(tc->ctx, p, size);
 	if (r == CUDA_SUCCESS)

@@ -54,11 +54,13 @@ CUresult vs_trouble_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 	vs_trouble_beware(pool);
 	if (r != CUDA_SUCCESS)
 		return VS_PASS;
+	vs_stat_add(&pool->stats, native, 1);
 	*out = p;
 	return CUDA_SUCCESS;
 }
 
-CUresult vs_trouble_alloc_beside(size_t size, CUdeviceptr *out)
+CUresult vs_trouble_alloc_beside(struct vs_pool *pool, size_t size,
+				 CUdeviceptr *out)
 {
 	CUdeviceptr p;
 	CUresult r = vs_real.cuMemAlloc_v2(&p, size);
@@ -69,6 +71,7 @@ CUresult vs_trouble_alloc_beside(size_t size, CUdeviceptr *out)
 	}
 	if (r != CUDA_SUCCESS)
 		return VS_PASS; /* the driver words it */
+	vs_stat_add(&pool->stats, native, 1);
 	*out = p;
 	return CUDA_SUCCESS;
 }

@@ -21,7 +21,8 @@ CUresult vs_trouble_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
  * idle may be all that there is, and goes back first, then what was freed, once
  * it is seen complete. VS_PASS: it did not. No lock.
  */
-CUresult vs_trouble_alloc_beside(size_t size, CUdeviceptr *out);
+CUresult vs_trouble_alloc_beside(struct vs_pool *pool, size_t size,
+				 CUdeviceptr *out);
 /*
  * A free while the current context is in trouble: the driver refuses those,
  * too, and keeps what they name. Who asks for its memory is told. CUDA_SUCCESS
