@@ -176,6 +176,8 @@ static void read_knobs(struct vs_pool *pool)
 	pool->memory_limit = vs_size_bytes(vs_knobs.memory_limit, total);
 	if (pool->memory_limit == 0)
 		pool->memory_limit = UINT64_MAX;
+	else if (pool->memory_limit > VS_GRANULE) /* cuMemGetInfo tells of it */
+		pool->memory_limit -= pool->memory_limit % VS_GRANULE;
 	pool->total = total;
 	pool->most = pool->memory_limit < total ? pool->memory_limit : total;
 	pool->pending_limit = vs_size_bytes(vs_knobs.pending_limit, total);

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_limits space|data|locked|devices|small|middle: a program whose address
- * space (ulimit -v) or data (ulimit -d) is limited uses CUDA, and most of what
- * it may have for itself; or one that keeps all its memory resident; or one
- * that uses all devices and a good part of the machine's address space; or one
- * whose address space is limited to much, and that fills the device with blocks
- * of one size.
+ * victim_limits WHAT: a program that has its limits.
+ *
+ *   space, data    address space (ulimit -v) or data (ulimit -d) is limited: it
+ *                  uses CUDA, and most of what it may have for itself
+ *   locked         keeps all its memory resident
+ *   devices        uses all devices, and a good part of the machine's addresses
+ *   small, middle  address space is limited to much: it fills the device with
+ *                  blocks of one size
+ *   all            takes all that is free in one piece
  */
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -111,6 +114,15 @@ static void fill(size_t size)
 	CHECK(blocks() == n || blocks() == -1);
 }
 
+static void take_all(void)
+{
+	size_t available, total;
+
+	victim_start(0);
+	TRY(cuMemGetInfo(&available, &total));
+	victim_free(victim_alloc(available));
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(argc == 2);
@@ -121,6 +133,8 @@ int main(int argc, char **argv)
 		fill(64 * KiB);
 	else if (!strcmp(argv[1], "middle"))
 		fill(4 * MiB);
+	else if (!strcmp(argv[1], "all"))
+		take_all();
 	else if (!strcmp(argv[1], "locked"))
 		use_locked();
 	else if (!strcmp(argv[1], "devices"))
