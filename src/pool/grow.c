@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/grow.h"
 
+#include "base/clock.h"
 #include "base/log.h"
+#include "driver/real.h"
 #include "pool/dead.h"
 #include "pool/place.h"
 #include "pool/plan.h"
@@ -211,10 +213,28 @@ static CUresult grow(struct vs_pool *pool, enum vs_heap_kind kind,
 			 (size_t)span, n);
 		r = grow_there(pool, kind, span, how, range_out);
 	}
+	if (r == CUDA_SUCCESS)
+		atomic_store(&pool->cramped[kind], 0);
 	if (r != VS_PLACE_NO_SPACE)
 		return r;
 	vs_info("no address space left for %zu bytes", (size_t)span);
+	atomic_store(&pool->cramped[kind], vs_vmm_clock());
 	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* All ways to find addresses take 1 to 4 ms (139 GiB, simulated). */
+#define CRAMPED_LASTS (100 * VS_MS)
+
+bool vs_grow_is_cramped(struct vs_pool *pool, enum vs_heap_kind kind,
+			uint64_t span)
+{
+	uint64_t since = atomic_load(&pool->cramped[kind]);
+	size_t available, total;
+
+	return since && vs_vmm_clock() - since < CRAMPED_LASTS &&
+	       pool->memory_limit == UINT64_MAX &&
+	       vs_real.cuMemGetInfo_v2(&available, &total) == CUDA_SUCCESS &&
+	       available > span + VS_FLOOR;
 }
 
 /* Puts the views of a chunk off; those of a chunk that is idle. Lock. */

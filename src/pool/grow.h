@@ -47,6 +47,13 @@ CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 		 enum vs_grow_how how, struct vs_range **range_out);
 
 /*
+ * A moment ago no addresses were left for the heap, whatever was tried, and the
+ * driver has such memory, which it may serve by its own. No lock held.
+ */
+bool vs_grow_is_cramped(struct vs_pool *pool, enum vs_heap_kind kind,
+			uint64_t span);
+
+/*
  * Makes an idle range of at least `span` bytes beside those in use, within what
  * the program needs, for pool/turnover. No lock held: if another thread grows,
  * nothing is done.

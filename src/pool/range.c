@@ -105,8 +105,11 @@ static void show_live(struct vs_pool *pool, uint64_t coming)
 static CUresult get_more(struct vs_pool *pool, enum vs_heap_kind kind,
 			 uint64_t span, struct vs_range **range_out)
 {
-	CUresult r = vs_ladder_climb(pool, kind, span, range_out);
+	CUresult r;
 
+	if (vs_grow_is_cramped(pool, kind, span))
+		return CUDA_ERROR_OUT_OF_MEMORY; /* the last resort serves */
+	r = vs_ladder_climb(pool, kind, span, range_out);
 	if (r != CUDA_SUCCESS) {
 		/* who tries how much there is does not need so much */
 		pthread_mutex_lock(&pool->lock);

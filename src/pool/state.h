@@ -142,6 +142,8 @@ struct vs_pool {
 	/* every one made for this pool; pushed under lock, read anywhere */
 	_Atomic(struct vs_tcache *) tcaches;
 	unsigned tight; /* see Note [Tight] in pool/plan.h */
+	/* a heap had no addresses left: when; 0: never */
+	_Atomic uint64_t cramped[VS_N_HEAPS];
 	bool is_varied; /* see Note [Whole] in pool/chunk.h */
 	/* of ranges that are slabs; written under lock, read anywhere */
 	_Atomic uint64_t slab_bytes;

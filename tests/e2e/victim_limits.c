@@ -8,6 +8,8 @@
  *   devices        uses all devices, and a good part of the machine's addresses
  *   small, middle  address space is limited to much: it fills the device with
  *                  blocks of one size
+ *   few            fills the device with small blocks, for which the pool has
+ *                  too few addresses; most of those cost no more for that
  *   all            takes all that is free in one piece
  */
 #include <dlfcn.h>
@@ -114,6 +116,31 @@ static void fill(size_t size)
 	CHECK(blocks() == n || blocks() == -1);
 }
 
+static _Atomic long n_markers;
+
+static void hear(const char *call)
+{
+	n_markers += !strcmp(call, "cuCtxRecordEvent");
+}
+
+static void fill_more(void)
+{
+	size_t available, total;
+	CUdeviceptr p;
+	long n = 0;
+
+	victim_start(0);
+	TRY(cuMemGetInfo(&available, &total));
+	sim_client_on_call(hear);
+	while ((size_t)n * 64 * KiB < available / 16 * 15 &&
+	       cuMemAlloc(&p, 64 * KiB) == CUDA_SUCCESS)
+		n++;
+	sim_client_on_call(NULL);
+	CHECK((size_t)n * 64 * KiB >= available / 16 * 15);
+	CHECK(blocks() < n); /* else there were enough */
+	CHECK(n_markers < n / 8);
+}
+
 static void take_all(void)
 {
 	size_t available, total;
@@ -133,6 +160,8 @@ int main(int argc, char **argv)
 		fill(64 * KiB);
 	else if (!strcmp(argv[1], "middle"))
 		fill(4 * MiB);
+	else if (!strcmp(argv[1], "few"))
+		fill_more();
 	else if (!strcmp(argv[1], "all"))
 		take_all();
 	else if (!strcmp(argv[1], "locked"))
