@@ -2,15 +2,20 @@
 #include "base/fmt.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/cancel.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/sys.h"
 
 struct vs_fmt vs_fmt_start(char *buffer, size_t size)
@@ -353,10 +358,41 @@ static bool wait_writable(int fd)
 	return false;
 }
 
+/*
+ * A terminal that is writable may have room for less than a line, so it is
+ * opened once more, not to block; -1: fd is none, or may not be opened. Not
+ * inline, as the next: a signal handler's stack may be small.
+ */
+static int __attribute__((noinline)) open_terminal(int fd)
+{
+	if (fd != STDERR_FILENO || !vs_sys_isatty(fd))
+		return -1;
+	return vs_fd_clear(
+		vs_sys_open("/proc/self/fd/2",
+			    O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0));
+}
+
+/* The program's own pipe or socket: who is to read it may have stopped. */
+static bool __attribute__((noinline)) may_block(int fd)
+{
+	struct stat now;
+
+	return fd == STDERR_FILENO && !vs_sys_fstat(fd, &now) &&
+	       !S_ISREG(now.st_mode);
+}
+
 static bool write_all(const char *text, size_t len, int fd)
 {
+	bool is_careful = may_block(fd);
+
 	while (len) {
-		ssize_t n = vs_sys_write(fd, text, len);
+		/* what a pipe that is writable has room for */
+		size_t part = is_careful && len > PIPE_BUF ? PIPE_BUF : len;
+		ssize_t n;
+
+		if (is_careful && !wait_writable(fd))
+			return false;
+		n = vs_sys_write(fd, text, part);
 
 		if (n > 0) {
 			text += n;
@@ -393,6 +429,7 @@ bool vs_fmt_write(const struct vs_fmt *f, int fd)
 	sigset_t deadly, saved, pending;
 	int saved_errno = errno, number = 0, cancel = vs_cancel_hold();
 	bool is_written;
+	int terminal;
 
 	sigemptyset(&deadly);
 	sigaddset(&deadly, SIGPIPE);
@@ -400,13 +437,17 @@ bool vs_fmt_write(const struct vs_fmt *f, int fd)
 	pthread_sigmask(SIG_BLOCK, &deadly, &saved);
 	sigemptyset(&pending);
 	vs_sys_sigpending(&pending);
-	is_written = write_all(f->text, f->len, fd);
+	terminal = open_terminal(fd);
+	errno = 0; /* of the write, if it is set then */
+	is_written = write_all(f->text, f->len, terminal < 0 ? fd : terminal);
 	if (!is_written && errno == EPIPE)
 		number = SIGPIPE;
 	else if (!is_written && errno == EFBIG)
 		number = SIGXFSZ;
 	if (number && sigismember(&pending, number) != 1)
 		swallow(number);
+	if (terminal >= 0)
+		vs_sys_close(terminal);
 	pthread_sigmask(SIG_SETMASK, &saved, NULL);
 	vs_cancel_let(cancel);
 	errno = saved_errno;

@@ -48,7 +48,8 @@ void vs_fmt_f(struct vs_fmt *f, const char *format, ...)
 
 /*
  * Writes the whole text to fd, again after EINTR and short writes; false when
- * that fails. Keeps errno, raises no signal.
+ * that fails. Keeps errno, raises no signal. What stderr, unless it is a
+ * file, does not take for a tenth of a second is lost.
  */
 bool vs_fmt_write(const struct vs_fmt *f, int fd);
 

@@ -386,6 +386,50 @@ static void gives_up_on_a_full_pipe(void **unused)
 	close(ends[1]);
 }
 
+/* Many short lines and one long: what there is room for, then none. */
+static void write_to_a_full_stderr(void *is_terminal)
+{
+	static char text[1 << 20];
+	struct vs_fmt f = vs_fmt_start(text, sizeof(text));
+	int ends[2], n = 0;
+
+	/* were it held, this ends it */
+	signal(SIGALRM, SIG_DFL);
+	alarm(30);
+	if (*(bool *)is_terminal) {
+		ends[0] = posix_openpt(O_RDWR | O_NOCTTY);
+		CHECK(grantpt(ends[0]) == 0 && unlockpt(ends[0]) == 0);
+		ends[1] = open(ptsname(ends[0]), O_RDWR | O_NOCTTY);
+		CHECK(ends[1] >= 0);
+	} else {
+		CHECK(pipe(ends) == 0);
+	}
+	CHECK(dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+	vs_fmt_pad(&f, 99);
+	vs_fmt_char(&f, '\n');
+	while (vs_fmt_write(&f, STDERR_FILENO))
+		n++;
+	CHECK(n >= 100);
+	vs_fmt_pad(&f, sizeof(text) - 1);
+	errno = EPIPE;
+	CHECK(!vs_fmt_write(&f, STDERR_FILENO));
+	CHECK(errno == EPIPE);
+}
+
+/* Nor may the program's own stderr, which is none of ours to change. */
+static void gives_up_on_a_full_stderr(void **unused)
+{
+	static struct child c;
+
+	(void)unused;
+	for (int i = 0; i < 2; i++) {
+		bool is_terminal = i;
+
+		child_run(&c, NULL, write_to_a_full_stderr, &is_terminal);
+		assert_child_ok(&c);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -400,6 +444,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(writes_all),
 		cmocka_unit_test(raises_no_signal),
 		cmocka_unit_test(gives_up_on_a_full_pipe),
+		cmocka_unit_test(gives_up_on_a_full_stderr),
 	};
 
 	seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL);
