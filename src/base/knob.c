@@ -381,10 +381,11 @@ static bool is_listed(const char *list, const char *name)
 	return false;
 }
 
-bool vs_knob_serves_program(const char *name)
+bool vs_knob_serves_program(const char *file, const char *name)
 {
-	if (is_listed(vs_knobs.exclude, name))
+	if (is_listed(vs_knobs.exclude, file) ||
+	    is_listed(vs_knobs.exclude, name))
 		return false;
 	return !vs_knobs.only || !*vs_knobs.only ||
-	       is_listed(vs_knobs.only, name);
+	       is_listed(vs_knobs.only, file) || is_listed(vs_knobs.only, name);
 }

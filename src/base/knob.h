@@ -102,9 +102,10 @@ bool vs_knob_row(size_t i, struct vs_knob_row *row_out);
 const char *vs_knob_rank(void);
 
 /*
- * Whether the knobs EXCLUDE and ONLY leave a program of this name (the last
- * part of its path) to the shim.
+ * Whether the knobs EXCLUDE and ONLY leave a program to the shim: by the last
+ * part of its file's path (python3.11), or by the name it was started by, which
+ * users see (python3). A list that has either has the program.
  */
-bool vs_knob_serves_program(const char *name);
+bool vs_knob_serves_program(const char *file, const char *name);
 
 #endif

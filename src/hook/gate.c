@@ -95,9 +95,11 @@ static void in_child(void)
 		vs_gate_close("forked from a process that uses CUDA");
 }
 
-/* The last part of the program's path; the name it goes by if that is hidden.
+/*
+ * The last part of the path of the program's file; the name it was started by
+ * if that is hidden.
  */
-static const char *program_name(char *path, size_t size)
+static const char *program_file(char *path, size_t size)
 {
 	ssize_t n = vs_sys_readlink("/proc/self/exe", path, size - 1);
 	char *slash;
@@ -117,7 +119,8 @@ static void decide(void)
 	pthread_atfork(vs_loader_before_fork, vs_loader_after_fork, in_child);
 	if (vs_knobs.mode == VS_MODE_OFF)
 		vs_gate_close("VMMSHIM is off");
-	else if (!vs_knob_serves_program(program_name(path, sizeof(path))))
+	else if (!vs_knob_serves_program(program_file(path, sizeof(path)),
+					 program_invocation_short_name))
 		vs_gate_close("the program is excluded by its name");
 }
 

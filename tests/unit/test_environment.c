@@ -132,34 +132,41 @@ static void keeps_copies(void **unused)
 static void programs(void **unused)
 {
 	static const struct {
-		const char *exclude, *only, *name;
+		const char *exclude, *only, *file, *name;
 		bool is_served;
 	} cases[] = {
-		{"", "", "python3", true},
-		{NULL, NULL, "python3", true},
-		{"nvidia-smi", "", "nvidia-smi", false},
-		{"nvidia-smi", "", "nvidia-smi2", true},
-		{"nvidia-smi", "", "nvidia", true},
-		{"a, nvidia-smi ,b", "", "nvidia-smi", false},
-		{"a,,b", "", "", true},
-		{"python*", "", "python3.11", false},
-		{"python*", "", "python", false},
-		{"python*", "", "pytho", true},
-		{"*", "", "anything", false},
-		{"", "train", "train", true},
-		{"", "train", "other", false},
-		{"", "train,eval*", "eval2", true},
-		{"train", "train", "train", false},
-		{",", "", "train", true},
-		{"", ",", "train", false},
+		{"", "", "python3", "python3", true},
+		{NULL, NULL, "python3", "python3", true},
+		{"nvidia-smi", "", "nvidia-smi", "nvidia-smi", false},
+		{"nvidia-smi", "", "nvidia-smi2", "nvidia-smi2", true},
+		{"nvidia-smi", "", "nvidia", "nvidia", true},
+		{"a, nvidia-smi ,b", "", "nvidia-smi", "nvidia-smi", false},
+		{"a,,b", "", "", "", true},
+		{"python*", "", "python3.11", "python3.11", false},
+		{"python*", "", "python", "python", false},
+		{"python*", "", "pytho", "pytho", true},
+		{"*", "", "anything", "anything", false},
+		{"", "train", "train", "train", true},
+		{"", "train", "other", "other", false},
+		{"", "train,eval*", "eval2", "eval2", true},
+		{"train", "train", "train", "train", false},
+		{",", "", "train", "train", true},
+		{"", ",", "train", "train", false},
+		/* a link to the file, as Debian's python3 */
+		{"python3", "", "python3.11", "python3", false},
+		{"python3.11", "", "python3.11", "python3", false},
+		{"", "python3", "python3.11", "python3", true},
+		{"", "python3.11", "python3.11", "python3", true},
+		{"", "python", "python3.11", "python3", false},
 	};
 
 	(void)unused;
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
 		vs_knobs.exclude = cases[i].exclude;
 		vs_knobs.only = cases[i].only;
-		assert_int_equal(vs_knob_serves_program(cases[i].name),
-				 cases[i].is_served);
+		assert_int_equal(
+			vs_knob_serves_program(cases[i].file, cases[i].name),
+			cases[i].is_served);
 	}
 	vs_knobs.exclude = "";
 	vs_knobs.only = "";
