@@ -13,9 +13,6 @@
 #include "base/fmt.h"
 #include "base/sys.h"
 
-/* Longest line with its newline; more is cut. */
-#define LINE_MAX_BYTES 1024
-
 int vs_log_level = VS_LOG_WARN;
 
 static const char *const level_names[] = {"none", "error", "warn", "info",
@@ -80,7 +77,7 @@ int vs_log_stderr(void)
 static struct vs_fmt start_line(enum vs_log_level level, char *line)
 {
 	/* one byte is kept for the newline */
-	struct vs_fmt f = vs_fmt_start(line, LINE_MAX_BYTES - 1);
+	struct vs_fmt f = vs_fmt_start(line, VS_LOG_LINE - 1);
 
 	vs_fmt_f(&f, "vmmshim[%d] %s: ", (int)vs_sys_getpid(),
 		 level_names[level]);
@@ -122,18 +119,34 @@ static bool is_capped(enum vs_log_level level, char *line)
 	return true;
 }
 
-void vs_log(enum vs_log_level level, const char *format, ...)
+static void put_line(char *line, enum vs_log_level level, const char *format,
+		     va_list args)
 {
-	char line[LINE_MAX_BYTES];
 	struct vs_fmt f;
-	va_list args;
 
 	if (level <= VS_LOG_NONE || level > VS_LOG_DEBUG || !vs_log_on(level) ||
 	    is_capped(level, line))
 		return;
 	f = start_line(level, line);
-	va_start(args, format);
 	vs_fmt_v(&f, format, args);
-	va_end(args);
 	end_line(&f);
+}
+
+void vs_log(enum vs_log_level level, const char *format, ...)
+{
+	char line[VS_LOG_LINE];
+	va_list args;
+
+	va_start(args, format);
+	put_line(line, level, format, args);
+	va_end(args);
+}
+
+void vs_log_in(char *line, enum vs_log_level level, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	put_line(line, level, format, args);
+	va_end(args);
 }

@@ -54,6 +54,16 @@ int vs_log_stderr(void);
 void vs_log(enum vs_log_level level, const char *format, ...)
 	__attribute__((cold, format(printf, 2, 3)));
 
+/* Longest line with its newline and NUL; more is cut. */
+#define VS_LOG_LINE 1024
+
+/*
+ * The same in a buffer of the caller's, of VS_LOG_LINE bytes: where the stack
+ * may be that of a signal handler.
+ */
+void vs_log_in(char *line, enum vs_log_level level, const char *format, ...)
+	__attribute__((cold, format(printf, 3, 4)));
+
 #define vs_error(...) vs_log(VS_LOG_ERROR, __VA_ARGS__)
 #define vs_warn(...) vs_log(VS_LOG_WARN, __VA_ARGS__)
 #define vs_info(...) vs_log(VS_LOG_INFO, __VA_ARGS__)

@@ -35,6 +35,8 @@ static char host[HOST_NAME_MAX + 1];
 static uint64_t started_ns;
 
 static _Atomic pid_t writer; /* the thread inside a dump; 0: none */
+/* Of its warnings: a signal handler's stack may be small. */
+static char warning[VS_LOG_LINE];
 static atomic_flag has_warned = ATOMIC_FLAG_INIT; /* of open_file */
 static atomic_flag has_failed = ATOMIC_FLAG_INIT; /* writing, and was told */
 
@@ -146,9 +148,10 @@ static int open_file(void)
 		fd = vs_sys_open(given, flags, 0644);
 	fd = vs_fd_clear(fd);
 	if (fd < 0 && !atomic_flag_test_and_set(&has_warned))
-		vs_warn("VMMSHIM_STATS_FILE: cannot write %s (%s), "
-			"statistics go to stderr",
-			path, vs_path_why(errno));
+		vs_log_in(warning, VS_LOG_WARN,
+			  "VMMSHIM_STATS_FILE: cannot write %s (%s), "
+			  "statistics go to stderr",
+			  path, vs_path_why(errno));
 	return fd;
 }
 
@@ -171,9 +174,10 @@ static bool emit_to_file(const struct vs_dump_head *head)
 	if (vs_sys_close(file) && errno != EINTR)
 		is_written = false;
 	if (!is_written && !atomic_flag_test_and_set(&has_failed))
-		vs_warn("VMMSHIM_STATS_FILE: cannot write %s "
-			"(writing failed), statistics go to stderr",
-			path);
+		vs_log_in(warning, VS_LOG_WARN,
+			  "VMMSHIM_STATS_FILE: cannot write %s "
+			  "(writing failed), statistics go to stderr",
+			  path);
 	return is_written;
 }
 
