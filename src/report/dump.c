@@ -7,6 +7,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -155,24 +156,52 @@ static int open_file(void)
 	return fd;
 }
 
-static bool emit(const struct vs_dump_head *head, int fd)
+/* Bytes in the file, -1: it is none. Not inline: the stack may be small. */
+static off_t __attribute__((noinline)) size_of(int fd)
 {
-	return vs_knobs.stats_format == VS_FORMAT_JSON ? vs_emit_json(head, fd)
-						       : vs_emit_text(head, fd);
+	struct stat now;
+
+	return vs_sys_fstat(fd, &now) || !S_ISREG(now.st_mode) ? -1
+							       : now.st_size;
+}
+
+/*
+ * `is_torn`: what is there ends in a part of a dump, to which a whole one must
+ * not be added as if it were its rest.
+ */
+static bool emit(const struct vs_dump_head *head, int fd, bool *is_torn)
+{
+	static char newline[] = "\n";
+	const struct vs_fmt end = {.text = newline, .size = 2, .len = 1};
+	off_t size = size_of(fd);
+	bool is_written = !*is_torn || vs_fmt_write(&end, fd);
+
+	if (is_written)
+		is_written = vs_knobs.stats_format == VS_FORMAT_JSON
+				     ? vs_emit_json(head, fd)
+				     : vs_emit_text(head, fd);
+	if (is_written)
+		*is_torn = false;
+	else if (size < 0 || size_of(fd) != size)
+		*is_torn = true;
+	return is_written;
 }
 
 /* To STATS_FILE; false: not all of it, or there is none. */
 static bool emit_to_file(const struct vs_dump_head *head)
 {
+	static bool is_torn;
 	int file = open_file();
 	bool is_written;
 
 	if (file < 0)
 		return false;
-	is_written = emit(head, file);
+	is_written = emit(head, file, &is_torn);
 	/* a file system of another host may tell only now that it is full */
-	if (vs_sys_close(file) && errno != EINTR)
+	if (vs_sys_close(file) && errno != EINTR) {
 		is_written = false;
+		is_torn = true;
+	}
 	if (!is_written && !atomic_flag_test_and_set(&has_failed))
 		vs_log_in(warning, VS_LOG_WARN,
 			  "VMMSHIM_STATS_FILE: cannot write %s "
@@ -183,6 +212,7 @@ static bool emit_to_file(const struct vs_dump_head *head)
 
 void vs_dump_write(const char *why)
 {
+	static bool is_torn; /* stderr */
 	int saved_errno = errno, cancel = vs_cancel_hold();
 	struct vs_dump_head head;
 
@@ -200,7 +230,7 @@ void vs_dump_write(const char *why)
 		.time_s = vs_clock_ns(CLOCK_REALTIME) / 1000000000,
 	};
 	if (!emit_to_file(&head))
-		emit(&head, vs_log_stderr());
+		emit(&head, vs_log_stderr(), &is_torn);
 	leave();
 out:
 	vs_cancel_let(cancel);

@@ -318,6 +318,49 @@ static void dump_small_files(void *unused)
 	dump_twice(NULL);
 }
 
+/* A file whose limit ends: a part of a dump, then a whole one; and once more.
+ */
+static void dump_short_and_whole(void *unused)
+{
+	struct rlimit limit;
+
+	(void)unused;
+	CHECK(getrlimit(RLIMIT_FSIZE, &limit) == 0);
+	vs_dump_init();
+	for (int i = 0; i < 4; i++) {
+		limit.rlim_cur = i ? limit.rlim_max : 100;
+		CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+		vs_dump_write("program");
+	}
+}
+
+static void after_a_torn_one(void **unused)
+{
+	static char content[64 * 1024];
+	char name[256], file[512];
+	const char *environment[] = {file, "VMMSHIM_STATS_FORMAT=json", NULL};
+	char *line = content;
+
+	(void)unused;
+	snprintf(name, sizeof(name), "%s/torn", folder);
+	snprintf(file, sizeof(file), "VMMSHIM_STATS_FILE=%s", name);
+	child_run(&c, environment, dump_short_and_whole, NULL);
+	assert_child_ok(&c);
+	read_file(name, content, sizeof(content));
+	unlink(name);
+	/* what did not fit, three whole lines, and no empty ones */
+	line = strchr(line, '\n');
+	assert_non_null(line);
+	assert_int_equal(line - content, 100);
+	for (int i = 0; i < 3; i++) {
+		assert_memory_equal(line, "\n{\"version\":", 12);
+		line = strchr(line + 1, '\n');
+		assert_non_null(line);
+		assert_memory_equal(line - 2, "}}", 2);
+	}
+	assert_string_equal(line, "\n");
+}
+
 /* A file that can be opened but not written, as on a full disk. */
 static void full_disk(void **unused)
 {
@@ -621,6 +664,7 @@ int main(void)
 		cmocka_unit_test(file_patterns),
 		cmocka_unit_test(unwritable),
 		cmocka_unit_test(full_disk),
+		cmocka_unit_test(after_a_torn_one),
 		cmocka_unit_test(one_line_each),
 		cmocka_unit_test(pipe_without_reader),
 		cmocka_unit_test(file_without_stderr),
