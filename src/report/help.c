@@ -46,6 +46,21 @@ static void put_wrapped(struct vs_fmt *f, const char *text)
 	}
 }
 
+/* In parts: the user's may be longer than the buffer. */
+static void put_value(struct vs_fmt *f, const char *value)
+{
+	char part[256];
+
+	while (*value) {
+		struct vs_fmt p = vs_fmt_start(part, sizeof(part));
+
+		vs_fmt_str(&p, value); /* what fits of it */
+		value += p.len;
+		vs_fmt_line(f, part);
+		print(f);
+	}
+}
+
 static void print_knob(struct vs_fmt *f, const struct vs_knob_row *row)
 {
 	static const char *const sources[] = {
@@ -55,7 +70,7 @@ static void print_knob(struct vs_fmt *f, const struct vs_knob_row *row)
 	};
 
 	vs_fmt_f(f, "%s=", row->variable);
-	vs_fmt_line(f, row->value);
+	put_value(f, row->value);
 	vs_fmt_f(f, " (%s)\n" INDENT "allowed: %s; default: %s",
 		 sources[row->source], row->allowed,
 		 *row->fallback ? row->fallback : "unset");
