@@ -15,7 +15,7 @@
  * (not in the handler). Further calls in the same process do nothing.
  */
 void vs_dump_init(void);
-/* Writes the statistics; `why`: "signal", "exit", "program". Keeps errno. */
+/* Writes the statistics; `why`: "signal", "exit". Keeps errno. */
 void vs_dump_write(const char *why);
 
 #endif
