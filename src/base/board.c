@@ -16,7 +16,8 @@
 #include "base/clock.h"
 #include "base/sys.h"
 
-#define LAYOUT 2 /* of the segment; a part of its name */
+#define LAYOUT 3 /* of the segment; a part of its name */
+#define MAGIC UINT64_C(0x764d4d6d65657421) /* of a segment of ours */
 #define N_SLOTS 128
 /* Somebody who has not answered for so long is stopped, or worse. */
 #define DEAF_MS 2500
@@ -24,6 +25,8 @@
 #define GLANCE_MS 20
 /* The PID of a slot that is being cleared. */
 #define NOBODY_YET UINT32_MAX
+/* Of a join, while others remove what it finds. */
+#define TRIES 10
 
 struct entry {
 	_Atomic uint64_t device; /* 0: no pool */
@@ -42,11 +45,15 @@ struct slot {
 };
 
 struct board {
+	_Atomic uint64_t magic;	    /* 0: just made */
+	_Atomic uint32_t n_closing; /* see remove_if_last() */
+	uint32_t unused;
 	struct slot slot[N_SLOTS];
 };
 
 static _Atomic(struct board *) board;
 static _Atomic(struct slot *) mine;
+static int segment;	       /* its id; constant while there is `mine` */
 static _Atomic uint32_t alone; /* the bell of a process without a slot */
 
 static void wake(_Atomic uint32_t *word, int n)
@@ -114,23 +121,57 @@ static bool name_of(key_t *key_out)
 	return true;
 }
 
-static struct board *attach(void)
+static bool is_own(int id, struct shmid_ds *about_out)
+{
+	return vs_sys_shmctl(id, IPC_STAT, about_out) == 0 &&
+	       about_out->shm_perm.uid == vs_sys_geteuid() &&
+	       about_out->shm_perm.cuid == vs_sys_geteuid() &&
+	       !(about_out->shm_perm.mode & 0077);
+}
+
+/*
+ * Removes the segment if nobody else is attached. Whoever attaches meanwhile is
+ * counted, or sees that it is being closed and makes another: it attaches and
+ * then looks, here it is said first. Where it was removed that stays said. A
+ * process that is killed in between leaves it so, for the next to remove.
+ */
+static void remove_if_last(struct board *b, int id)
 {
 	struct shmid_ds about;
+
+	atomic_fetch_add(&b->n_closing, 1);
+	if (vs_sys_shmctl(id, IPC_STAT, &about) == 0 && about.shm_nattch <= 1 &&
+	    vs_sys_shmctl(id, IPC_RMID, NULL) == 0)
+		return;
+	atomic_fetch_sub(&b->n_closing, 1);
+}
+
+static struct board *attach(int *id_out)
+{
+	struct shmid_ds about;
+	struct board *b;
 	key_t key;
-	void *p;
-	int id;
 
 	if (!name_of(&key))
 		return NULL;
-	id = vs_sys_shmget(key, sizeof(struct board), IPC_CREAT | 0600);
-	if (id < 0 || vs_sys_shmctl(id, IPC_STAT, &about) != 0 ||
-	    about.shm_perm.uid != vs_sys_geteuid() ||
-	    about.shm_perm.cuid != vs_sys_geteuid() ||
-	    (about.shm_perm.mode & 0077))
-		return NULL;
-	p = vs_sys_shmat(id, NULL, 0);
-	return p == (void *)-1 ? NULL : p;
+	for (int i = 0; i < TRIES; i++) {
+		int id = vs_sys_shmget(key, sizeof(*b), IPC_CREAT | 0600);
+
+		if (id < 0)
+			return NULL;
+		/* it may be gone by now */
+		b = is_own(id, &about) ? vs_sys_shmat(id, NULL, 0) : (void *)-1;
+		if (b == (void *)-1)
+			continue;
+		if (atomic_load(&b->n_closing) == 0) {
+			*id_out = id;
+			return b;
+		}
+		remove_if_last(b, id);
+		vs_sys_shmdt(b);
+		vs_cancel_free_sleep(VS_MS);
+	}
+	return NULL;
 }
 
 static bool claim(struct slot *s, uint32_t me)
@@ -160,7 +201,8 @@ static void abandon(struct board *b, uint32_t me)
 
 void vs_board_join(void)
 {
-	struct board *b = attach();
+	int id;
+	struct board *b = attach(&id);
 	uint32_t me = (uint32_t)vs_sys_getpid();
 
 	if (!b)
@@ -168,8 +210,9 @@ void vs_board_join(void)
 	abandon(b, me);
 	for (int i = 0; i < N_SLOTS; i++) {
 		if (claim(&b->slot[i], me)) {
-			atomic_store(&mine, &b->slot[i]);
+			segment = id;
 			atomic_store(&board, b);
+			atomic_store(&mine, &b->slot[i]);
 			/* whoever rang before was not heard */
 			vs_board_ring();
 			return;
@@ -183,14 +226,21 @@ void vs_board_leave(void)
 {
 	struct slot *s = atomic_load(&mine);
 
-	if (s && atomic_load(&s->pid) == (uint32_t)vs_sys_getpid())
-		atomic_store(&s->is_closed, 1);
+	if (!s || atomic_load(&s->pid) != (uint32_t)vs_sys_getpid())
+		return;
+	atomic_store(&s->is_closed, 1);
+	/* a segment keeps its PID namespace, and there are SHMMNI of them */
+	remove_if_last(atomic_load(&board), segment);
 }
 
 void vs_board_forked(void)
 {
+	struct board *b = atomic_exchange(&board, NULL);
+
 	atomic_store(&mine, NULL);
-	atomic_store(&board, NULL);
+	/* else it would be there, to the parent that leaves */
+	if (b)
+		vs_sys_shmdt(b);
 }
 
 /* ---- answers --------------------------------------------------------- */

@@ -5,7 +5,7 @@
  *
  * A System V segment of 66 KiB, named by user and PID namespace, which that
  * user alone can reach; it has no file and no descriptor, nobody can truncate
- * it, and it stays for those who come later. Each process has a slot: the bell
+ * it, and the last to leave removes it. Each process has a slot: the bell
  * that its service thread sleeps on, and for each of its pools who asked and
  * what was answered. What a process tells its own thread is not there, since a
  * child made without fork's handlers has its parent's slot before it. Slots of

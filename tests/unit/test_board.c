@@ -6,11 +6,15 @@
  */
 #include "base/board.h"
 
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/shm.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -315,6 +319,121 @@ static void test_a_process_has_one_slot(void **state)
 	end(two);
 }
 
+/* In a process with System V objects of its own. */
+enum { NOT_HERE = 77 };
+
+static void apart(int flags, int (*run)(void))
+{
+	pid_t pid = fork();
+	int status;
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		vs_board_forked();
+		if (unshare(CLONE_NEWIPC | flags) != 0 &&
+		    unshare(CLONE_NEWUSER | CLONE_NEWIPC | flags) != 0)
+			_exit(NOT_HERE);
+		_exit(run());
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_HERE)
+		skip();
+	assert_int_equal(status, 0);
+}
+
+/* How many segments there are; the size of one of them. */
+static int segments(size_t *size_out)
+{
+	struct shm_info all;
+	struct shmid_ds one;
+	int last = shmctl(0, SHM_INFO, (struct shmid_ds *)&all);
+
+	for (int i = 0; i <= last; i++)
+		if (shmctl(i, SHM_STAT, &one) >= 0)
+			*size_out = one.shm_segsz;
+	return all.used_ids;
+}
+
+static int leave_one_after_another(void)
+{
+	size_t size;
+	pid_t pid;
+
+	vs_board_join();
+	pid = fork();
+	if (pid == 0) {
+		vs_board_forked();
+		vs_board_join();
+		vs_board_leave();
+		_exit(segments(&size) != 1);
+	}
+	expect_served(pid);
+	/* who has forked meanwhile is not there */
+	pid = fork();
+	if (pid == 0) {
+		vs_board_forked();
+		pause();
+	}
+	usleep(50000);
+	vs_board_leave();
+	vs_board_forked();
+	end(pid);
+	return segments(&size);
+}
+
+static void test_the_last_to_leave_removes_it(void **state)
+{
+	(void)state;
+	apart(0, leave_one_after_another);
+}
+
+/* Whether others find the segment that this process has, if it has one. */
+static bool is_found(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	struct shmid_ds about = {.shm_perm.mode = 0};
+	char line[512];
+	int id;
+
+	while (fgets(line, sizeof(line), maps))
+		if (sscanf(line, "%*s %*s %*s %*s %d /SYSV", &id) == 1 &&
+		    strstr(line, "/SYSV"))
+			shmctl(id, IPC_STAT, &about);
+	fclose(maps);
+	return !(about.shm_perm.mode & SHM_DEST);
+}
+
+/* One who joins as the last one leaves is where the next will be. */
+static int join_in_the_bustle(void)
+{
+	pid_t busy[3];
+	int n = 0;
+
+	for (int i = 0; i < 3; i++) {
+		busy[i] = fork();
+		while (busy[i] == 0) {
+			vs_board_forked();
+			vs_board_join();
+			vs_board_leave();
+		}
+	}
+	for (int i = 0; i < 10000; i++) {
+		vs_board_join();
+		n += !is_found();
+		vs_board_leave();
+		vs_board_forked();
+	}
+	for (int i = 0; i < 3; i++)
+		end(busy[i]);
+	return n != 0;
+}
+
+static void test_who_comes_as_the_last_leaves_is_not_alone(void **state)
+{
+	(void)state;
+	apart(0, join_in_the_bustle);
+}
+
 static void test_the_bell(void **state)
 {
 	uint32_t rung = vs_board_rung();
@@ -340,6 +459,8 @@ int main(void)
 		T(slots_are_taken_over),
 		T(such_a_child_closes_nothing),
 		T(a_process_has_one_slot),
+		T(the_last_to_leave_removes_it),
+		T(who_comes_as_the_last_leaves_is_not_alone),
 		T(the_bell),
 #undef T
 	};
