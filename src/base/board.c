@@ -121,12 +121,11 @@ static bool name_of(key_t *key_out)
 	return true;
 }
 
-static bool is_own(int id, struct shmid_ds *about_out)
+static bool is_own(const struct shmid_ds *about)
 {
-	return vs_sys_shmctl(id, IPC_STAT, about_out) == 0 &&
-	       about_out->shm_perm.uid == vs_sys_geteuid() &&
-	       about_out->shm_perm.cuid == vs_sys_geteuid() &&
-	       !(about_out->shm_perm.mode & 0077);
+	return about->shm_perm.uid == vs_sys_geteuid() &&
+	       about->shm_perm.cuid == vs_sys_geteuid() &&
+	       !(about->shm_perm.mode & 0077);
 }
 
 /*
@@ -146,6 +145,33 @@ static void remove_if_last(struct board *b, int id)
 	atomic_fetch_sub(&b->n_closing, 1);
 }
 
+/*
+ * Removes what those left in other PID namespaces who were all killed. What is
+ * of this user and size, has nobody and says that it is ours is: one that was
+ * just made does not say so yet.
+ */
+static void sweep(void)
+{
+	struct shm_info all;
+	struct shmid_ds about;
+	int last = vs_sys_shmctl(0, SHM_INFO, (struct shmid_ds *)&all);
+
+	for (int i = 0; i <= last; i++) {
+		int id = vs_sys_shmctl(i, SHM_STAT, &about);
+		struct board *b;
+
+		if (id < 0 || !is_own(&about) || about.shm_nattch > 0 ||
+		    about.shm_segsz != sizeof(*b))
+			continue;
+		b = vs_sys_shmat(id, NULL, 0);
+		if (b == (void *)-1)
+			continue;
+		if (atomic_load(&b->magic) == MAGIC)
+			remove_if_last(b, id);
+		vs_sys_shmdt(b);
+	}
+}
+
 static struct board *attach(int *id_out)
 {
 	struct shmid_ds about;
@@ -160,11 +186,16 @@ static struct board *attach(int *id_out)
 		if (id < 0)
 			return NULL;
 		/* it may be gone by now */
-		b = is_own(id, &about) ? vs_sys_shmat(id, NULL, 0) : (void *)-1;
+		if (vs_sys_shmctl(id, IPC_STAT, &about) != 0)
+			continue;
+		b = is_own(&about) ? vs_sys_shmat(id, NULL, 0) : (void *)-1;
 		if (b == (void *)-1)
 			continue;
 		if (atomic_load(&b->n_closing) == 0) {
 			*id_out = id;
+			/* one more there is, so others may be in the way */
+			if (atomic_exchange(&b->magic, MAGIC) != MAGIC)
+				sweep();
 			return b;
 		}
 		remove_if_last(b, id);

@@ -4,12 +4,13 @@
  * that one that is out of device memory can ask the others for what is idle.
  *
  * A System V segment of 66 KiB, named by user and PID namespace, which that
- * user alone can reach; it has no file and no descriptor, nobody can truncate
- * it, and the last to leave removes it. Each process has a slot: the bell
- * that its service thread sleeps on, and for each of its pools who asked and
- * what was answered. What a process tells its own thread is not there, since a
- * child made without fork's handlers has its parent's slot before it. Slots of
- * processes that are gone are taken over.
+ * user alone can reach; it has no file and no descriptor, and nobody can
+ * truncate it. The last to leave removes it; if that was killed it stays for
+ * the next, or in another namespace, who makes one, removes it. Each process
+ * has a slot: the bell that its service thread sleeps on, and for each of its
+ * pools who asked and what was answered. What a process tells its own thread is
+ * not there, since a child made without fork's handlers has its parent's slot
+ * before it. Slots of processes that are gone are taken over.
  *
  * Where there is no segment (another IPC namespace, a sandbox, all slots in
  * use) the process is alone: nothing fails, nobody is asked.

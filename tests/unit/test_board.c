@@ -387,6 +387,28 @@ static void test_the_last_to_leave_removes_it(void **state)
 	apart(0, leave_one_after_another);
 }
 
+/* Of a PID namespace whose only process was killed; others' stay. */
+static int sweep(void)
+{
+	size_t size = 0;
+	pid_t pid = neighbour(ANSWERS, 0);
+	int other, n;
+
+	end(pid);
+	n = segments(&size);
+	other = shmget(IPC_PRIVATE, size, IPC_CREAT | 0600);
+	shmget(IPC_PRIVATE, size + 1, IPC_CREAT | 0600);
+	vs_board_join(); /* not in that namespace */
+	return n != 1 || segments(&size) != 3 ||
+	       shmctl(other, IPC_RMID, NULL) != 0;
+}
+
+static void test_what_the_killed_left_is_removed(void **state)
+{
+	(void)state;
+	apart(CLONE_NEWPID, sweep);
+}
+
 /* Whether others find the segment that this process has, if it has one. */
 static bool is_found(void)
 {
@@ -460,6 +482,7 @@ int main(void)
 		T(such_a_child_closes_nothing),
 		T(a_process_has_one_slot),
 		T(the_last_to_leave_removes_it),
+		T(what_the_killed_left_is_removed),
 		T(who_comes_as_the_last_leaves_is_not_alone),
 		T(the_bell),
 #undef T
