@@ -2,6 +2,7 @@
 #include "base/board.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <linux/futex.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -56,9 +57,10 @@ static _Atomic(struct slot *) mine;
 static int segment;	       /* its id; constant while there is `mine` */
 static _Atomic uint32_t alone; /* the bell of a process without a slot */
 
-static void wake(_Atomic uint32_t *word, int n)
+/* All of them: who has left a slot may yet sleep on its bell. */
+static void wake(_Atomic uint32_t *word)
 {
-	syscall(SYS_futex, word, FUTEX_WAKE, n, NULL, NULL, 0);
+	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* At most `ms` (0: no limit) while the word has this value. */
@@ -86,7 +88,7 @@ void vs_board_ring(void)
 	int saved = errno;
 
 	atomic_fetch_add(b, 1);
-	wake(b, 1);
+	wake(b);
 	errno = saved;
 }
 
@@ -209,7 +211,8 @@ static bool claim(struct slot *s, uint32_t me)
 {
 	uint32_t owner = atomic_load(&s->pid);
 
-	if (owner != 0 && !is_gone(owner))
+	/* one that has left may be a zombie for long */
+	if (owner != 0 && !atomic_load(&s->is_closed) && !is_gone(owner))
 		return false;
 	if (!atomic_compare_exchange_strong(&s->pid, &owner, NOBODY_YET))
 		return false;
@@ -313,7 +316,7 @@ void vs_board_answer(unsigned i, uint32_t number, uint64_t bytes)
 	/* another ask may have come meanwhile: its time begins here */
 	atomic_store(&e->since, vs_clock_ms());
 	atomic_store(&e->answered, number);
-	wake(&e->answered, N_SLOTS);
+	wake(&e->answered);
 }
 
 /* ---- questions ------------------------------------------------------- */
@@ -366,7 +369,7 @@ static bool ask(struct slot *s, uint64_t device, struct ask *a)
 	a->given = atomic_load(&e->given);
 	a->number = atomic_fetch_add(&e->asked, 1) + 1;
 	atomic_fetch_add(&s->bell, 1);
-	wake(&s->bell, 1);
+	wake(&s->bell);
 	return true;
 }
 

@@ -101,10 +101,43 @@ static pid_t neighbour(enum role role, unsigned i)
 	return pid;
 }
 
+/* One that nobody reaps. */
+static void zombie(enum role role, unsigned i)
+{
+	pid_t pid = neighbour(role, i);
+
+	kill(pid, SIGKILL);
+	assert_int_equal(
+		waitid(P_PID, (id_t)pid, &(siginfo_t){0}, WEXITED | WNOWAIT),
+		0);
+}
+
 static void end(pid_t pid)
 {
 	kill(pid, SIGKILL);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+/* In a process with System V objects of its own. */
+enum { NOT_HERE = 77 };
+
+static void apart(int flags, int (*run)(void))
+{
+	pid_t pid = fork();
+	int status;
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		vs_board_forked();
+		if (unshare(CLONE_NEWIPC | flags) != 0 &&
+		    unshare(CLONE_NEWUSER | CLONE_NEWIPC | flags) != 0)
+			_exit(NOT_HERE);
+		_exit(run());
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_HERE)
+		skip();
+	assert_int_equal(status, 0);
 }
 
 static int join(void **state)
@@ -273,6 +306,24 @@ static void test_slots_are_taken_over(void **state)
 	}
 }
 
+/* As many as there are slots have ended, and nobody has reaped them. */
+static int join_after_zombies(void)
+{
+	uint64_t named = device(82);
+
+	vs_board_join();
+	for (int i = 0; i < 130; i++)
+		zombie(LEAVES, 82);
+	neighbour(ANSWERS, 82);
+	return ask(named, 5000) != GIVEN;
+}
+
+static void test_slots_of_zombies_are_taken_over(void **state)
+{
+	(void)state;
+	apart(0, join_after_zombies);
+}
+
 /* A child made without fork's handlers is not its parent. */
 static void test_such_a_child_closes_nothing(void **state)
 {
@@ -317,28 +368,6 @@ static void test_a_process_has_one_slot(void **state)
 	ask(device(99), 5000);
 	assert_int_equal(n_asked, 0);
 	end(two);
-}
-
-/* In a process with System V objects of its own. */
-enum { NOT_HERE = 77 };
-
-static void apart(int flags, int (*run)(void))
-{
-	pid_t pid = fork();
-	int status;
-
-	assert_true(pid >= 0);
-	if (pid == 0) {
-		vs_board_forked();
-		if (unshare(CLONE_NEWIPC | flags) != 0 &&
-		    unshare(CLONE_NEWUSER | CLONE_NEWIPC | flags) != 0)
-			_exit(NOT_HERE);
-		_exit(run());
-	}
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_HERE)
-		skip();
-	assert_int_equal(status, 0);
 }
 
 /* How many segments there are; the size of one of them. */
@@ -479,6 +508,7 @@ int main(void)
 		T(the_deaf_are_waited_for_once),
 		T(who_leaves_or_dies_is_not_waited_for),
 		T(slots_are_taken_over),
+		T(slots_of_zombies_are_taken_over),
 		T(such_a_child_closes_nothing),
 		T(a_process_has_one_slot),
 		T(the_last_to_leave_removes_it),
