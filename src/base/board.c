@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -15,6 +16,7 @@
 
 #include "base/cancel.h"
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/sys.h"
 
 #define LAYOUT 3 /* of the segment; a part of its name */
@@ -104,9 +106,20 @@ void vs_board_sleep(uint32_t rung, uint64_t ms)
 
 /* ---- slots ----------------------------------------------------------- */
 
+/* Or a zombie, which can be signalled; before Linux 5.3 nobody tells. */
 static bool is_gone(uint32_t pid)
 {
-	return vs_sys_kill((pid_t)pid, 0) != 0 && errno == ESRCH;
+	struct pollfd end = {.events = POLLIN};
+	bool has_ended;
+
+	if (vs_sys_kill((pid_t)pid, 0) != 0)
+		return errno == ESRCH;
+	end.fd = vs_fd_clear(vs_sys_pidfd_open((pid_t)pid));
+	if (end.fd < 0)
+		return false;
+	has_ended = vs_sys_poll(&end, 1, 0) == 1 && (end.revents & POLLIN);
+	vs_sys_close(end.fd);
+	return has_ended;
 }
 
 /* Whoever cannot tell each other's PIDs apart must not meet. */
