@@ -387,33 +387,30 @@ static bool ask(struct slot *s, uint64_t device, struct ask *a)
 }
 
 /* Whether it will not answer, as it ends; nobody else shall ask it then. */
-static bool has_left(const struct ask *a, bool may_look)
+static bool has_left(const struct ask *a)
 {
 	uint32_t owner = a->pid;
 
 	if (atomic_load(&a->slot->is_closed) ||
 	    atomic_load(&a->slot->pid) != a->pid)
 		return true;
-	return may_look && is_gone(a->pid) &&
+	return is_gone(a->pid) &&
 	       atomic_compare_exchange_strong(&a->slot->pid, &owner, 0);
 }
 
 static uint64_t wait_for(const struct ask *a, uint64_t until)
 {
-	bool is_first = true;
-
 	while (!is_answered(a)) {
 		uint32_t seen = atomic_load(&a->entry->answered);
 		uint64_t now = vs_clock_ms();
 
 		if (now >= until)
 			return 0;
-		if (has_left(a, !is_first))
+		if (has_left(a))
 			return 1; /* what it had is the driver's again */
 		if (!is_answered(a))
 			doze(&a->entry->answered, seen,
 			     until - now < GLANCE_MS ? until - now : GLANCE_MS);
-		is_first = false;
 	}
 	return atomic_load(&a->entry->given) - a->given;
 }

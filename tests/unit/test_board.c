@@ -326,6 +326,23 @@ static void test_slots_of_zombies_are_taken_over(void **state)
 	apart(0, join_after_zombies);
 }
 
+/* Nor is each of many that are gone waited for a moment. */
+static void test_the_gone_cost_no_time(void **state)
+{
+	pid_t gone[100];
+	uint64_t began;
+
+	(void)state;
+	for (int i = 0; i < 100; i++)
+		gone[i] = neighbour(ANSWERS, 84);
+	for (int i = 0; i < 100; i++)
+		end(gone[i]);
+	began = vs_clock_ms();
+	ask(device(84), 5000);
+	assert_int_equal(n_asked, 100);
+	assert_in_range(vs_clock_ms() - began, 0, 500);
+}
+
 /* A child made without fork's handlers is not its parent. */
 static void test_such_a_child_closes_nothing(void **state)
 {
@@ -511,6 +528,7 @@ int main(void)
 		T(who_leaves_or_dies_is_not_waited_for),
 		T(slots_are_taken_over),
 		T(slots_of_zombies_are_taken_over),
+		T(the_gone_cost_no_time),
 		T(such_a_child_closes_nothing),
 		T(a_process_has_one_slot),
 		T(the_last_to_leave_removes_it),
