@@ -26,6 +26,8 @@
 #define DEAF_MS 2500
 /* One who waits looks so often whether the other is still there. */
 #define GLANCE_MS 20
+/* One who found no slot looks again; two system calls a slot. */
+#define FULL_MS 1000
 /* The PID of a slot that is being cleared. */
 #define NOBODY_YET UINT32_MAX
 /* Of a join, while others remove what it finds. */
@@ -56,6 +58,7 @@ struct board {
 
 static _Atomic(struct board *) board;
 static _Atomic(struct slot *) mine;
+static bool is_full;	       /* no slot was free; of the sleeping thread */
 static int segment;	       /* its id; constant while there is `mine` */
 static _Atomic uint32_t alone; /* the bell of a process without a slot */
 
@@ -101,7 +104,7 @@ uint32_t vs_board_rung(void)
 
 void vs_board_sleep(uint32_t rung, uint64_t ms)
 {
-	doze(bell(), rung, ms);
+	doze(bell(), rung, is_full && (ms == 0 || ms > FULL_MS) ? FULL_MS : ms);
 }
 
 /* ---- slots ----------------------------------------------------------- */
@@ -248,12 +251,16 @@ static void abandon(struct board *b, uint32_t me)
 
 void vs_board_join(void)
 {
-	int id;
-	struct board *b = attach(&id);
 	uint32_t me = (uint32_t)vs_sys_getpid();
+	struct board *b;
+	int id;
 
+	if (atomic_load(&mine))
+		return;
+	b = attach(&id);
 	if (!b)
 		return;
+	is_full = false;
 	abandon(b, me);
 	for (int i = 0; i < N_SLOTS; i++) {
 		if (claim(&b->slot[i], me)) {
@@ -265,6 +272,7 @@ void vs_board_join(void)
 			return;
 		}
 	}
+	is_full = true;
 	vs_sys_shmdt(b);
 }
 

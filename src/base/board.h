@@ -13,7 +13,8 @@
  * before it. Slots of processes that are gone are taken over.
  *
  * Where there is no segment (another IPC namespace, a sandbox, all slots in
- * use) the process is alone: nothing fails, nobody is asked.
+ * use) the process is alone, for the time being: nothing fails, nobody is
+ * asked.
  *
  * Everything is atomic; there are no locks, and nobody waits for a process that
  * is gone, nor twice for one that is stopped. What another process of the user
@@ -28,7 +29,10 @@
 
 #define VS_BOARD_POOLS 16 /* of a process that can be asked; others are not */
 
-/* Takes a slot; once, before the thread that sleeps is started. */
+/*
+ * Takes a slot, unless it has one or there is none: before the thread that
+ * sleeps is started, then by that alone, before it asks how often it rang.
+ */
 void vs_board_join(void);
 /* The process ends: nobody shall wait for it. */
 void vs_board_leave(void);

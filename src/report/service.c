@@ -154,6 +154,13 @@ static uint64_t sleep_ms(uint64_t *quiet_ms)
 	return 0;
 }
 
+/* Where all slots were in use one may be free by now. */
+static void join(void)
+{
+	if (vs_knobs.neighbours)
+		vs_board_join();
+}
+
 static void *run(void *unused)
 {
 	CUstreamCaptureMode saved;
@@ -164,9 +171,11 @@ static void *run(void *unused)
 	pthread_setname_np(pthread_self(), "vmmshim");
 	vs_vmm_relax(&saved);
 	for (;;) {
-		uint32_t rung = vs_board_rung();
-		uint32_t request = atomic_exchange(&requests, 0);
+		uint32_t rung, request;
 
+		join();
+		rung = vs_board_rung();
+		request = atomic_exchange(&requests, 0);
 		if (request & STOP) {
 			/* seen by whoever asks later, too */
 			atomic_fetch_or(&requests, STOP);
@@ -202,8 +211,7 @@ void vs_service_start(void)
 	if (atomic_load_explicit(&life, memory_order_relaxed) != NOT_STARTED ||
 	    !atomic_compare_exchange_strong(&life, &not_started, RUNNING))
 		return;
-	if (vs_knobs.neighbours)
-		vs_board_join();
+	join();
 	error = vs_thread_start(run, NULL, vs_loader_tls());
 	if (error) {
 		vs_board_leave();

@@ -545,6 +545,56 @@ static void not_be_asked(void *unused)
 	CHECK(ask_as_another(fake_id) == 0);
 }
 
+enum { N_SLOTS = 128, NOT_HERE = 77 };
+
+/* The thread finds all slots in use, goes to sleep, and they become free. */
+static void join_late(void *unused)
+{
+	pid_t others[N_SLOTS];
+	uint64_t given = 0;
+	int ready[2];
+	char byte;
+
+	(void)unused;
+	if (unshare(CLONE_NEWIPC) && unshare(CLONE_NEWUSER | CLONE_NEWIPC))
+		_exit(NOT_HERE);
+	CHECK(pipe(ready) == 0);
+	for (int i = 0; i < N_SLOTS; i++) {
+		others[i] = fork();
+		if (others[i] == 0) {
+			vs_board_join();
+			CHECK(write(ready[1], "", 1) == 1);
+			pause();
+		}
+		CHECK(others[i] > 0 && read(ready[0], &byte, 1) == 1);
+	}
+	start_with(1);
+	for (int i = 0; i < 500 && !vs_hot.is_dozing; i++)
+		sleep_ms(10);
+	CHECK(vs_hot.is_dozing);
+	sleep_ms(300);
+	for (int i = 0; i < N_SLOTS; i++) {
+		kill(others[i], SIGKILL);
+		waitpid(others[i], NULL, 0);
+	}
+	for (int i = 0; i < 100 && given == 0; i++) {
+		sleep_ms(50);
+		given = ask_as_another(fake_id);
+	}
+	CHECK(given == 4242);
+}
+
+static void joins_when_there_is_room(void **unused)
+{
+	static const char *const quick[] = {"VMMSHIM_DECAY_MS=200", NULL};
+
+	(void)unused;
+	child_run(&c, quick, join_late, NULL);
+	if (c.exit_code == NOT_HERE)
+		skip();
+	assert_child_ok(&c);
+}
+
 static void answers_other_processes(void **unused)
 {
 	static const char *const quick[] = {"VMMSHIM_DECAY_MS=200", NULL};
@@ -572,6 +622,7 @@ int main(void)
 		cmocka_unit_test(without_a_thread),
 		cmocka_unit_test(writes_the_trace),
 		cmocka_unit_test(answers_other_processes),
+		cmocka_unit_test(joins_when_there_is_room),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
