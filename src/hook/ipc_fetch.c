@@ -12,6 +12,8 @@
 
 /* How long an exporter may say nothing; it answers within microseconds. */
 #define PATIENCE (2000 * VS_MS)
+/* One that is alive may be stopped, by a debugger or a frozen container. */
+#define STOPPED_PATIENCE (30000 * VS_MS)
 
 struct fetch {
 	const struct vs_ipc_handle *h;
@@ -169,6 +171,24 @@ static bool is_retried(const struct fetch *f, const struct vs_ipc_reply *a)
 	return true;
 }
 
+static ssize_t receive(struct fetch *f, struct vs_ipc_reply *a, int *fds)
+{
+	uint64_t end = vs_vmm_clock() + STOPPED_PATIENCE;
+
+	for (;;) {
+		ssize_t got = vs_ipc_receive(f->socket, a, sizeof(*a), fds,
+					     VS_IPC_BATCH, f->deadline);
+
+		if (got >= 0 || errno != ETIMEDOUT)
+			return got;
+		if (vs_vmm_clock() >= end || !vs_ipc_is_alive(f->socket)) {
+			errno = ETIMEDOUT;
+			return got;
+		}
+		f->deadline = vs_vmm_clock() + PATIENCE;
+	}
+}
+
 static CUresult ask(struct fetch *f)
 {
 	struct vs_ipc_request q = {
@@ -182,8 +202,7 @@ static CUresult ask(struct fetch *f)
 		if (!vs_ipc_send(f->socket, &q, sizeof(q), NULL, 0,
 				 f->deadline))
 			return unreachable(f);
-		got = vs_ipc_receive(f->socket, &a, sizeof(a), fds,
-				     VS_IPC_BATCH, f->deadline);
+		got = receive(f, &a, fds);
 		if (got == 0)
 			errno = ECONNRESET;
 		if (got <= 0)

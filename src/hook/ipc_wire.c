@@ -130,6 +130,19 @@ bool vs_ipc_is_same_user(int socket)
 	       other.uid == vs_sys_geteuid();
 }
 
+/* PID 0: it is in a namespace that this process does not see. */
+bool vs_ipc_is_alive(int socket)
+{
+	struct ucred other;
+	socklen_t size = sizeof(other);
+
+	if (vs_sys_getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &size) !=
+	    0)
+		return false;
+	return other.pid == 0 || vs_sys_kill(other.pid, 0) == 0 ||
+	       errno != ESRCH;
+}
+
 /* False when the time is up; true: try again. */
 static bool wait_for(int socket, short what, uint64_t deadline)
 {

@@ -73,6 +73,8 @@ int vs_ipc_listen(const unsigned char key[16]);
 int vs_ipc_connect(const unsigned char key[16], uint64_t deadline);
 /* The process at the other end runs as this one's user. */
 bool vs_ipc_is_same_user(int socket);
+/* It is there, as far as can be told: a child of its may have the socket. */
+bool vs_ipc_is_alive(int socket);
 
 /*
  * One message, with descriptors; waits until `deadline` (vs_vmm_clock; 0: not

@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 
 from ipc_kit import (BIRTH, GONE, HAS_SPACE, OK, REPLY, REQUEST, SLOW, Failed,
@@ -261,15 +262,28 @@ def many_clients_hang():
 
 @test
 def exporter_stopped():
-    """It does not answer: an error in seconds, and later it opens."""
+    """It does not answer for some seconds: it is waited for."""
     exporter, importer = pair()
     p, handle = exporter.share(3 * MiB)
     stop(exporter)
+    timer = threading.Timer(3.5, os.kill, (exporter.pid, signal.SIGCONT))
+    timer.start()
+    importer.do("close", importer.do("open", handle))
+    timer.join()
+
+
+@test
+def exporter_ends_stopped():
+    """Nobody waits for it then."""
+    exporter, importer = pair()
+    p, handle = exporter.share(3 * MiB)
+    stop(exporter)
+    timer = threading.Timer(0.5, os.kill, (exporter.pid, signal.SIGKILL))
+    timer.start()
     start = time.monotonic()
     expect(importer.say("open", handle), "CUDA_ERROR_INVALID_VALUE")
     true(time.monotonic() - start < 5 * SLOW, "that took long")
-    os.kill(exporter.pid, signal.SIGCONT)
-    importer.do("close", importer.do("open", handle))
+    timer.join()
 
 
 @test
