@@ -249,6 +249,11 @@ static void abandon(struct board *b, uint32_t me)
 	}
 }
 
+bool vs_board_is_full(void)
+{
+	return is_full;
+}
+
 void vs_board_join(void)
 {
 	uint32_t me = (uint32_t)vs_sys_getpid();

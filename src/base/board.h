@@ -34,6 +34,8 @@
  * sleeps is started, then by that alone, before it asks how often it rang.
  */
 void vs_board_join(void);
+/* The last join found all slots in use; the sleeping thread asks. */
+bool vs_board_is_full(void);
 /* The process ends: nobody shall wait for it. */
 void vs_board_leave(void);
 /* In a forked child, which has no slot. */

@@ -154,13 +154,6 @@ static uint64_t sleep_ms(uint64_t *quiet_ms)
 	return 0;
 }
 
-/* Where all slots were in use one may be free by now. */
-static void join(void)
-{
-	if (vs_knobs.neighbours)
-		vs_board_join();
-}
-
 static void *run(void *unused)
 {
 	CUstreamCaptureMode saved;
@@ -173,7 +166,8 @@ static void *run(void *unused)
 	for (;;) {
 		uint32_t rung, request;
 
-		join();
+		if (vs_board_is_full()) /* by now one may be free */
+			vs_board_join();
 		rung = vs_board_rung();
 		request = atomic_exchange(&requests, 0);
 		if (request & STOP) {
@@ -211,7 +205,8 @@ void vs_service_start(void)
 	if (atomic_load_explicit(&life, memory_order_relaxed) != NOT_STARTED ||
 	    !atomic_compare_exchange_strong(&life, &not_started, RUNNING))
 		return;
-	join();
+	if (vs_knobs.neighbours)
+		vs_board_join();
 	error = vs_thread_start(run, NULL, vs_loader_tls());
 	if (error) {
 		vs_board_leave();
