@@ -43,10 +43,10 @@ int main(int argc, char **argv)
 	printf("wait: %s\n", victim_name(cuCtxSynchronize()));
 	/* asked for the first time: no half of an answer */
 	result = cuPointerGetAttribute(
-		&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, kept[0]);
+		&base, CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, kept[1]);
 	printf("base: %s, %s\n", victim_name(result),
 	       base == UINT64_MAX ? "untouched"
-	       : base == kept[0]  ? "right"
+	       : base == kept[1]  ? "right"
 				  : "wrong");
 	for (int i = 0; i < 5; i++)
 		printf("%d bytes: %s\n", 1000 << i * 3,
