@@ -7,6 +7,8 @@
 #include "fake_test.h"
 #include "pool/state.h"
 
+FAKE_MAY_BE_OUTLIVED()
+
 static int fresh(void **state)
 {
 	(void)state;
