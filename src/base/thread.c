@@ -166,6 +166,9 @@ void vs_thread_forked(void)
 	vs_meta_forked();
 }
 
+int (*vs_thread_create)(pthread_t *, const pthread_attr_t *, void *(*)(void *),
+			void *) = pthread_create;
+
 static int create(void *(*run)(void *), void *argument, size_t stack_bytes)
 {
 	pthread_attr_t attributes;
@@ -177,7 +180,7 @@ static int create(void *(*run)(void *), void *argument, size_t stack_bytes)
 	pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
 	if (stack_bytes)
 		pthread_attr_setstacksize(&attributes, stack_bytes);
-	error = pthread_create(&thread, &attributes, run, argument);
+	error = vs_thread_create(&thread, &attributes, run, argument);
 	pthread_attr_destroy(&attributes);
 	return error;
 }

@@ -143,6 +143,10 @@ extern void (*vs_thread_on_exit)(struct vs_thread *t);
 /* First struct of the list. */
 struct vs_thread *vs_thread_first(void);
 
+/* pthread_create; not for who runs on a fake driver, which is one thread's. */
+extern int (*vs_thread_create)(pthread_t *, const pthread_attr_t *,
+			       void *(*)(void *), void *);
+
 /*
  * Starts `run(argument)` in a thread of the shim's own: detached, on a small
  * stack, and no signal ever lands there. 0 or an errno. glibc takes the

@@ -273,6 +273,8 @@ bool vs_fence_barrier_for(struct vs_fence *f, uint64_t patience_ns)
 
 	if (patience_ns == UINT64_MAX)
 		return vs_fence_barrier(f);
+	if (vs_fence_may_mark(f) && vs_fence_record(f))
+		return false;
 	for (unsigned round = 0; !vs_fence_is_complete(f, tag); round++) {
 		if (vs_vmm_clock() - began >= patience_ns)
 			return false;

@@ -2,11 +2,13 @@
 #include "fake.h"
 
 #include <bsd/sys/tree.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/modules.h"
+#include "base/thread.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
 
@@ -480,6 +482,14 @@ static void fake_pause(unsigned round)
 	fake.now += 10000;
 }
 
+/* Then whoever waits behind a barrier does so itself. */
+static int no_thread(pthread_t *thread, const pthread_attr_t *attributes,
+		     void *(*run)(void *), void *argument)
+{
+	(void)thread, (void)attributes, (void)run, (void)argument;
+	return EAGAIN;
+}
+
 void fake_install(uint64_t memory)
 {
 	struct vs_real real;
@@ -530,4 +540,5 @@ void fake_install(uint64_t memory)
 	vs_real_set(&real);
 	vs_vmm_clock = vs_vmm_ticks = fake_clock;
 	vs_vmm_pause = fake_pause;
+	vs_thread_create = no_thread;
 }

@@ -5,13 +5,11 @@
 #ifndef VS_TESTS_FAKE_TEST_H
 #define VS_TESTS_FAKE_TEST_H
 
-#include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -35,47 +33,12 @@ static inline unsigned next_random(uint64_t *seed)
 	return (unsigned)(*seed >> 33);
 }
 
-/*
- * tsan, of a test that the thread of vs_fence_barrier_for() may outlive: the
- * fake and a fresh start are one thread's, and nobody joins that one.
- */
-#define FAKE_MAY_BE_OUTLIVED()                                                 \
-	const char *__tsan_default_suppressions(void);                         \
-	const char *__tsan_default_suppressions(void)                          \
-	{                                                                      \
-		return "race:^bar$\nrace:^thread_ends$\n";                     \
-	}
-
-static inline unsigned count_tasks(void)
-{
-	DIR *tasks = opendir("/proc/self/task");
-	unsigned n = 0;
-
-	while (tasks && readdir(tasks))
-		n++;
-	if (tasks)
-		closedir(tasks);
-	return n;
-}
-
-/* Those that a test left, and that are about to end, are gone. */
-static inline void await_threads(void)
-{
-	static unsigned n_before;
-
-	if (n_before == 0)
-		n_before = count_tasks();
-	for (int i = 0; i < 1000 && count_tasks() > n_before; i++)
-		usleep(1000);
-}
-
 /* A new driver with so many bytes, no pool yet, knobs at their defaults. */
 static inline void fresh_driver(uint64_t memory)
 {
 	static struct vs_knobs defaults;
 	static bool is_read;
 
-	await_threads();
 	vs_knob_init();
 	if (!is_read)
 		defaults = vs_knobs;

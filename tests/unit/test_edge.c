@@ -7,8 +7,6 @@
 #include "fake_test.h"
 #include "pool/state.h"
 
-FAKE_MAY_BE_OUTLIVED()
-
 static int fresh(void **state)
 {
 	(void)state;

@@ -17,8 +17,6 @@ enum { MANY = 64 };
 #define NEVER ((uint64_t)1 << 60)
 #define LAG ((uint64_t)6400000)
 
-FAKE_MAY_BE_OUTLIVED()
-
 static struct vs_fence *fence;
 
 static int fresh(void **state)
