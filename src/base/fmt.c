@@ -352,39 +352,44 @@ static bool wait_writable(int fd)
 	while ((now = vs_clock_ms()) < end) {
 		int n = vs_sys_poll(&p, 1, (int)(end - now));
 
-		if (n >= 0 || errno != EINTR)
+		/* it cannot be asked (RLIMIT_NOFILE is 0, a sandbox) */
+		if (n < 0 && errno != EINTR)
+			return errno != EAGAIN;
+		if (n >= 0)
 			return n == 1 && (p.revents & POLLOUT);
 	}
 	return false;
 }
 
 /*
+ * Whether who is to read it may have stopped: the program's own pipe, socket or
+ * terminal. Of other devices poll() need not tell (/dev/kmsg). Not inline, as
+ * the next: a signal handler's stack may be small.
+ */
+static bool __attribute__((noinline)) may_block(int fd, bool *is_device_out)
+{
+	struct stat now;
+
+	*is_device_out = false;
+	if (fd != STDERR_FILENO || vs_sys_fstat(fd, &now))
+		return false;
+	*is_device_out = S_ISCHR(now.st_mode);
+	return S_ISFIFO(now.st_mode) || S_ISSOCK(now.st_mode);
+}
+
+/*
  * A terminal that is writable may have room for less than a line, so it is
- * opened once more, not to block; -1: fd is none, or may not be opened. Not
- * inline, as the next: a signal handler's stack may be small.
+ * opened once more, not to block; -1: fd is none, or may not be opened.
  */
 static int __attribute__((noinline)) open_terminal(int fd)
 {
-	if (fd != STDERR_FILENO || !vs_sys_isatty(fd))
-		return -1;
 	return vs_fd_clear(
 		vs_sys_open("/proc/self/fd/2",
 			    O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0));
 }
 
-/* The program's own pipe or socket: who is to read it may have stopped. */
-static bool __attribute__((noinline)) may_block(int fd)
+static bool write_all(const char *text, size_t len, int fd, bool is_careful)
 {
-	struct stat now;
-
-	return fd == STDERR_FILENO && !vs_sys_fstat(fd, &now) &&
-	       !S_ISREG(now.st_mode);
-}
-
-static bool write_all(const char *text, size_t len, int fd)
-{
-	bool is_careful = may_block(fd);
-
 	while (len) {
 		/* what a pipe that is writable has room for */
 		size_t part = is_careful && len > PIPE_BUF ? PIPE_BUF : len;
@@ -429,7 +434,8 @@ bool vs_fmt_write(const struct vs_fmt *f, int fd)
 	sigset_t deadly, saved, pending;
 	int saved_errno = errno, number = 0, cancel = vs_cancel_hold();
 	bool is_written;
-	int terminal;
+	bool is_careful, is_device;
+	int terminal = -1;
 
 	sigemptyset(&deadly);
 	sigaddset(&deadly, SIGPIPE);
@@ -437,9 +443,14 @@ bool vs_fmt_write(const struct vs_fmt *f, int fd)
 	pthread_sigmask(SIG_BLOCK, &deadly, &saved);
 	sigemptyset(&pending);
 	vs_sys_sigpending(&pending);
-	terminal = open_terminal(fd);
+	is_careful = may_block(fd, &is_device);
+	if (is_device && vs_sys_isatty(fd)) {
+		terminal = open_terminal(fd);
+		is_careful = terminal < 0;
+	}
 	errno = 0; /* of the write, if it is set then */
-	is_written = write_all(f->text, f->len, terminal < 0 ? fd : terminal);
+	is_written = write_all(f->text, f->len, terminal < 0 ? fd : terminal,
+			       is_careful);
 	if (!is_written && errno == EPIPE)
 		number = SIGPIPE;
 	else if (!is_written && errno == EFBIG)

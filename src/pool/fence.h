@@ -379,6 +379,14 @@ bool vs_fence_wait_tag(struct vs_fence *f, uint64_t tag, uint64_t patience_ns);
  */
 bool vs_fence_barrier(struct vs_fence *f);
 
+/* What is left of a patience since `began`, ns. */
+static inline uint64_t vs_fence_rest(uint64_t began, uint64_t patience_ns)
+{
+	uint64_t took = vs_vmm_clock() - began;
+
+	return took < patience_ns ? patience_ns - took : 0;
+}
+
 /*
  * The same, by a thread of the shim's, which may go on behind it: what is not
  * done in `patience_ns` is not waited for any longer (UINT64_MAX: by this

@@ -218,6 +218,7 @@ static CUresult grow(struct vs_pool *pool, enum vs_heap_kind kind,
 	if (r != VS_PLACE_NO_SPACE)
 		return r;
 	vs_info("no address space left for %zu bytes", (size_t)span);
+	atomic_store(&pool->cramped_span[kind], span);
 	atomic_store(&pool->cramped[kind], vs_vmm_clock());
 	return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -231,7 +232,8 @@ bool vs_grow_is_cramped(struct vs_pool *pool, enum vs_heap_kind kind,
 	uint64_t since = atomic_load(&pool->cramped[kind]);
 	size_t available, total;
 
-	return since && vs_vmm_clock() - since < CRAMPED_LASTS &&
+	return since && span >= atomic_load(&pool->cramped_span[kind]) &&
+	       vs_vmm_clock() - since < CRAMPED_LASTS &&
 	       pool->memory_limit == UINT64_MAX &&
 	       vs_real.cuMemGetInfo_v2(&available, &total) == CUDA_SUCCESS &&
 	       available > span + VS_FLOOR;

@@ -303,9 +303,12 @@ static bool climb_until(struct vs_pool *pool, enum vs_heap_kind kind,
 	struct vs_fence *f = &pool->fence;
 	bool may_bar = true; /* once: it may be true for ever */
 	bool is_hasty = vs_stat_get(&pool->stats, dead) > 0;
+	uint64_t began =
+		vs_vmm_clock(); /* the last wait that was not in vain */
 
 	for (;;) {
 		bool is_last = vs_fence_is_complete(f, until);
+		uint64_t rest = vs_fence_rest(began, NEED_PATIENCE);
 
 		vs_guard_collect(pool);
 		pthread_mutex_lock(&pool->lock);
@@ -317,21 +320,25 @@ static bool climb_until(struct vs_pool *pool, enum vs_heap_kind kind,
 			      result_out))
 			return true;
 		/* another thread may see what this one would wait for */
-		if (!is_last && (vs_fence_wait(f, is_hasty ? THRIFT_PATIENCE
-							   : NEED_PATIENCE) ||
-				 vs_fence_is_complete(f, until)))
+		if (!is_last &&
+		    (vs_fence_wait(f, is_hasty ? THRIFT_PATIENCE : rest) ||
+		     vs_fence_is_complete(f, until))) {
+			began = vs_vmm_clock();
 			continue;
+		}
 		if (revive(pool, until) || (is_hasty && !is_last)) {
 			is_hasty = false;
 			continue;
 		}
-		if (!is_last && vs_mark_wait_out(pool))
+		if (!is_last && vs_mark_wait_out(pool)) {
+			began = vs_vmm_clock();
 			continue;
+		}
 		if (is_last || !may_bar)
 			return false;
 		/* if not that, it may have recorded a marker to be waited for
 		 */
-		vs_fence_barrier_for(f, NEED_PATIENCE);
+		vs_fence_barrier_for(f, vs_fence_rest(began, NEED_PATIENCE));
 		may_bar = false;
 	}
 }

@@ -144,6 +144,7 @@ struct vs_pool {
 	unsigned tight; /* see Note [Tight] in pool/plan.h */
 	/* a heap had no addresses left: when; 0: never */
 	_Atomic uint64_t cramped[VS_N_HEAPS];
+	_Atomic uint64_t cramped_span[VS_N_HEAPS]; /* for so much */
 	bool is_varied; /* see Note [Whole] in pool/chunk.h */
 	/* of ranges that are slabs; written under lock, read anywhere */
 	_Atomic uint64_t slab_bytes;

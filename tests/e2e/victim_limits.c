@@ -10,6 +10,8 @@
  *                  blocks of one size
  *   few            fills the device with small blocks, for which the pool has
  *                  too few addresses; most of those cost no more for that
+ *   hole           asks for more than any hole of its addresses, again and
+ *                  again; what does fit is the pool's all the same
  *   all            takes all that is free in one piece
  */
 #include <dlfcn.h>
@@ -141,6 +143,32 @@ static void fill_more(void)
 	CHECK(n_markers < n / 8);
 }
 
+/* Of so many blocks every sixth one stays. */
+static void ask_too_much(void)
+{
+	enum { N = 58 };
+	CUdeviceptr p[N], much, q[4];
+	long n_before;
+
+	victim_start(0);
+	for (int i = 0; i < N; i++)
+		p[i] = victim_alloc(32 * MiB);
+	for (int i = 0; i < N; i++)
+		if (i % 6 != 5)
+			victim_free(p[i]);
+	TRY(cuCtxSynchronize());
+	for (int i = 0; i < 20; i++) {
+		much = victim_alloc(900 * MiB);
+		n_before = blocks();
+		for (int k = 0; k < 4; k++)
+			q[k] = victim_alloc(40 * MiB);
+		CHECK(blocks() == n_before + 4 || n_before == -1);
+		for (int k = 0; k < 4; k++)
+			victim_free(q[k]);
+		victim_free(much);
+	}
+}
+
 static void take_all(void)
 {
 	size_t available, total;
@@ -162,6 +190,8 @@ int main(int argc, char **argv)
 		fill(4 * MiB);
 	else if (!strcmp(argv[1], "few"))
 		fill_more();
+	else if (!strcmp(argv[1], "hole"))
+		ask_too_much();
 	else if (!strcmp(argv[1], "all"))
 		take_all();
 	else if (!strcmp(argv[1], "locked"))

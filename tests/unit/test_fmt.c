@@ -386,6 +386,20 @@ static void gives_up_on_a_full_pipe(void **unused)
 	close(ends[1]);
 }
 
+/* A pipe or terminal is stderr from now on; ends[0] is who reads it. */
+static void open_stderr(int ends[2], bool is_terminal)
+{
+	if (is_terminal) {
+		ends[0] = posix_openpt(O_RDWR | O_NOCTTY);
+		CHECK(grantpt(ends[0]) == 0 && unlockpt(ends[0]) == 0);
+		ends[1] = open(ptsname(ends[0]), O_RDWR | O_NOCTTY);
+		CHECK(ends[1] >= 0);
+	} else {
+		CHECK(pipe(ends) == 0);
+	}
+	CHECK(dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+}
+
 /* Many short lines and one long: what there is room for, then none. */
 static void write_to_a_full_stderr(void *is_terminal)
 {
@@ -396,15 +410,7 @@ static void write_to_a_full_stderr(void *is_terminal)
 	/* were it held, this ends it */
 	signal(SIGALRM, SIG_DFL);
 	alarm(30);
-	if (*(bool *)is_terminal) {
-		ends[0] = posix_openpt(O_RDWR | O_NOCTTY);
-		CHECK(grantpt(ends[0]) == 0 && unlockpt(ends[0]) == 0);
-		ends[1] = open(ptsname(ends[0]), O_RDWR | O_NOCTTY);
-		CHECK(ends[1] >= 0);
-	} else {
-		CHECK(pipe(ends) == 0);
-	}
-	CHECK(dup2(ends[1], STDERR_FILENO) == STDERR_FILENO);
+	open_stderr(ends, *(bool *)is_terminal);
 	vs_fmt_pad(&f, 99);
 	vs_fmt_char(&f, '\n');
 	while (vs_fmt_write(&f, STDERR_FILENO))
@@ -430,6 +436,34 @@ static void gives_up_on_a_full_stderr(void **unused)
 	}
 }
 
+/* poll() refuses then, and a terminal cannot be opened again. */
+static void write_without_descriptors(void *is_terminal)
+{
+	const struct rlimit none = {0, 0};
+	char text[16], got[16];
+	struct vs_fmt f = vs_fmt_start(text, sizeof(text));
+	int ends[2];
+
+	open_stderr(ends, *(bool *)is_terminal);
+	CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
+	vs_fmt_str(&f, "a line");
+	CHECK(vs_fmt_write(&f, STDERR_FILENO));
+	CHECK(read(ends[0], got, sizeof(got)) == 6);
+}
+
+static void writes_without_descriptors(void **unused)
+{
+	static struct child c;
+
+	(void)unused;
+	for (int i = 0; i < 2; i++) {
+		bool is_terminal = i;
+
+		child_run(&c, NULL, write_without_descriptors, &is_terminal);
+		assert_child_ok(&c);
+	}
+}
+
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
@@ -445,6 +479,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(raises_no_signal),
 		cmocka_unit_test(gives_up_on_a_full_pipe),
 		cmocka_unit_test(gives_up_on_a_full_stderr),
+		cmocka_unit_test(writes_without_descriptors),
 	};
 
 	seed = argc > 1 ? strtoull(argv[1], NULL, 0) : (uint64_t)time(NULL);
