@@ -379,9 +379,9 @@ static bool __attribute__((noinline)) may_block(int fd, bool *is_device_out)
 
 /*
  * A terminal that is writable may have room for less than a line, so it is
- * opened once more, not to block; -1: fd is none, or may not be opened.
+ * opened once more, not to block; -1: it may not be opened.
  */
-static int __attribute__((noinline)) open_terminal(int fd)
+static int __attribute__((noinline)) open_terminal(void)
 {
 	return vs_fd_clear(
 		vs_sys_open("/proc/self/fd/2",
@@ -445,7 +445,7 @@ bool vs_fmt_write(const struct vs_fmt *f, int fd)
 	vs_sys_sigpending(&pending);
 	is_careful = may_block(fd, &is_device);
 	if (is_device && vs_sys_isatty(fd)) {
-		terminal = open_terminal(fd);
+		terminal = open_terminal();
 		is_careful = terminal < 0;
 	}
 	errno = 0; /* of the write, if it is set then */

@@ -79,6 +79,7 @@ struct vs_chunk {
 	RB_ENTRY(vs_chunk) by_size;
 	RB_ENTRY(vs_chunk) by_head, by_tail; /* while head, tail are not 0 */
 	CUmemGenericAllocationHandle handle; /* 0: yet to be created */
+	unsigned n_moved;		     /* mapped elsewhere so often */
 	uint64_t serial;		     /* in the order of their making */
 	uint64_t plan;	     /* number of the last one it was in (pool/plan) */
 	uint64_t idle_since; /* clock, ns; meaningful while idle or cached */

@@ -30,6 +30,7 @@ static CUresult make_step(struct vs_pool *pool, struct vs_step *step)
 		step->old = NULL;
 	if (c->handle) {
 		vs_stat_add(&pool->stats, chunks_moved, 1);
+		c->n_moved++;
 	} else {
 		if (pool->chunks.held + c->size > pool->memory_limit)
 			return CUDA_ERROR_OUT_OF_MEMORY;
@@ -389,6 +390,78 @@ static void release_large(struct vs_pool *pool, enum vs_heap_kind kind,
 	}
 }
 
+/*
+ * Note [Crumbs]: a program that had its memory in small blocks once, and has
+ * large ones since, had each of those mapped of hundreds of chunks of 2 MiB,
+ * for ever, for more than the driver takes (figures in HACKING.md). So when a
+ * request would move so many of them they are released, and as much is made
+ * anew, in large ones. Not those that were moved less than twice: what small
+ * and large blocks have in turn would be made anew for each.
+ */
+enum { CRUMBS_LEAST = 16, CRUMBS_MOST = 256, CRUMB_MOVES = 2 };
+
+/*
+ * Takes such crumbs out of all hands, if nothing else will do for the request.
+ * Returns how many. Lock.
+ */
+static unsigned detach_crumbs(struct vs_pool *pool, enum vs_heap_kind kind,
+			      uint64_t span, struct vs_chunk **crumbs)
+{
+	uint64_t most = vs_plan_crumb(pool, kind), bytes = 0;
+	uint64_t loose = vs_chunks_loose(&pool->chunks);
+	unsigned n = 0, n_detached = 0;
+
+	if (most == 0 || loose < span)
+		return 0;
+	vs_chunks_refresh(pool);
+	for (struct vs_chunk *c = vs_chunk_free_from(pool, 1);
+	     c && c->size <= most && n < CRUMBS_MOST && bytes < span;
+	     c = vs_chunk_free_next(c)) {
+		if (c->is_whole || !c->is_small || c->n_moved < CRUMB_MOVES ||
+		    !vs_chunk_is_quiet(pool, c))
+			continue;
+		crumbs[n++] = c;
+		bytes += c->size;
+	}
+	if (n < CRUMBS_LEAST || loose - bytes >= span)
+		return 0;
+	for (unsigned i = 0; i < n; i++) {
+		if (detach(pool, crumbs[i]))
+			crumbs[n_detached++] = crumbs[i];
+	}
+	return n_detached;
+}
+
+/* NOT_FOUND: the request is to have what was made, and more by a move. */
+static CUresult merge_crumbs(struct vs_pool *pool, enum vs_heap_kind kind,
+			     uint64_t span, struct vs_range **range_out)
+{
+	struct vs_chunk *crumbs[CRUMBS_MOST];
+	struct vs_range *r;
+	uint64_t bytes = 0;
+	unsigned n;
+
+	pthread_mutex_lock(&pool->lock);
+	n = detach_crumbs(pool, kind, span, crumbs);
+	pthread_mutex_unlock(&pool->lock);
+	for (unsigned i = 0; i < n; i++) {
+		uint64_t size = crumbs[i]->size;
+
+		bytes += let_go(pool, crumbs[i]) ? size : 0;
+	}
+	if (bytes == 0 || grow(pool, kind, bytes < span ? bytes : span,
+			       VS_GROW_WITHIN, &r) != CUDA_SUCCESS)
+		return CUDA_ERROR_NOT_FOUND;
+	if (bytes >= span) {
+		*range_out = r;
+		return CUDA_SUCCESS;
+	}
+	pthread_mutex_lock(&pool->lock);
+	vs_heap_give(pool, &pool->heap[kind], r);
+	pthread_mutex_unlock(&pool->lock);
+	return CUDA_ERROR_NOT_FOUND;
+}
+
 CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 		 enum vs_grow_how how, struct vs_range **range_out)
 {
@@ -398,7 +471,10 @@ CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 	vs_dead_retire(pool);
 	if (how != VS_GROW_WITHIN)
 		release_large(pool, kind, span, how);
-	if (how == VS_GROW_MOVE || how == VS_GROW_BEYOND)
+	if (how == VS_GROW_MOVE)
+		r = merge_crumbs(pool, kind, span, range_out);
+	if (r == CUDA_ERROR_NOT_FOUND &&
+	    (how == VS_GROW_MOVE || how == VS_GROW_BEYOND))
 		r = grow(pool, kind, span, VS_GROW_WITHIN, range_out);
 	if (r == CUDA_ERROR_NOT_FOUND && how != VS_GROW_WITHIN)
 		r = take_spared(pool, kind, span, range_out);

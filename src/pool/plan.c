@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/meta.h"
+#include "pool/mark.h"
 #include "pool/place.h"
 #include "pool/stitch.h"
 
@@ -30,6 +31,7 @@ enum {
 	FINE_SHARE = 16,   /* see is_fine() */
 	USUAL_TIMES = 5,   /* a larger request gets several chunks */
 	FAST_TIMES = 4,	   /* chunks of a program that churns are larger */
+	CRUMB_SHARE = 8,   /* see vs_plan_crumb() */
 	/* See Note [Tight]: times halved, growths for each, kept if idle */
 	TIGHT_MOST = 6,
 	TIGHT_LASTS = 64,
@@ -169,6 +171,15 @@ uint64_t vs_plan_cap(struct vs_pool *pool, enum vs_heap_kind kind)
 		return pool->tight ? TIGHT_TIMES * usual_size(pool, kind)
 				   : UINT64_MAX;
 	return 2 * usual_size(pool, kind);
+}
+
+uint64_t vs_plan_crumb(struct vs_pool *pool, enum vs_heap_kind kind)
+{
+	if (kind != VS_HEAP_LARGE || pool->chunk_size || pool->is_contiguous ||
+	    pool->tight || vs_mark_is_scarce(pool) ||
+	    vs_plan_beyond(pool, 0) > 0)
+		return 0;
+	return usual_size(pool, kind) / CRUMB_SHARE;
 }
 
 struct vs_step *vs_plan_step(struct vs_plan *plan, struct vs_chunk *c)

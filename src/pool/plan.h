@@ -104,6 +104,12 @@ struct vs_step *vs_plan_step(struct vs_plan *plan, struct vs_chunk *c);
 /* New chunks for so many bytes; `is_exact`: and for no more. */
 bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 		 bool is_exact);
+/*
+ * Chunks that were made for small and middle blocks, and are no larger, are
+ * crumbs to that heap: what is made of many of them is better made anew of
+ * their bytes (pool/grow). 0: none are, as where memory is scarce. Lock.
+ */
+uint64_t vs_plan_crumb(struct vs_pool *pool, enum vs_heap_kind kind);
 /* The largest chunk that a heap may take its share of. */
 uint64_t vs_plan_cap(struct vs_pool *pool, enum vs_heap_kind kind);
 

@@ -140,10 +140,37 @@ static void test_not_where_memory_is_to_be_kept(void **state)
 	assert_int_equal(stats()->reserved, 8 * GiB);
 }
 
+/* Chunks of small ones do not make up large ones for ever: Note [Crumbs]. */
+static void test_large_blocks_after_small_ones(void **state)
+{
+	enum { N_SMALL = 6000, N_LIVE = 14, N_LARGE = 2400 };
+	static CUdeviceptr small[N_SMALL], large[N_LIVE];
+	uint64_t seed = 5, moved = 0;
+
+	(void)state;
+	for (int i = 0; i < N_SMALL; i++)
+		small[i] = take(100 + next_random(&seed) % 900000);
+	for (int i = 0; i < N_SMALL; i++)
+		give(small[i]);
+	for (int i = 0; i < N_LARGE; i++) {
+		CUdeviceptr *p = &large[i % N_LIVE];
+
+		if (i == N_LARGE / 2)
+			moved = stats()->chunks_moved;
+		if (*p)
+			give(*p);
+		fake.now += MS;
+		*p = take((20 + next_random(&seed) % 380) * MiB);
+	}
+	moved = stats()->chunks_moved - moved;
+	assert_in_range(moved, 0, N_LARGE / 2 * 3);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
 	const struct CMUnitTest tests[] = {
+		T(large_blocks_after_small_ones),
 		T(a_small_block_keeps_no_vast_one),
 		T(a_vast_chunk_is_used_again),
 		T(a_vast_chunk_goes_for_small_ones),
