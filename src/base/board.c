@@ -58,8 +58,8 @@ struct board {
 
 static _Atomic(struct board *) board;
 static _Atomic(struct slot *) mine;
-static bool is_full;	       /* no slot was free; of the sleeping thread */
-static int segment;	       /* its id; constant while there is `mine` */
+static bool is_full; /* no slot was to be had; the sleeping thread's */
+static int segment;  /* its id; constant while there is `mine` */
 static _Atomic uint32_t alone; /* the bell of a process without a slot */
 
 /* All of them: who has left a slot may yet sleep on its bell. */
@@ -220,6 +220,7 @@ static struct board *attach(int *id_out)
 		vs_sys_shmdt(b);
 		vs_cancel_free_sleep(VS_MS);
 	}
+	is_full = true; /* as good as: a later try may find another */
 	return NULL;
 }
 
@@ -305,11 +306,15 @@ void vs_board_forked(void)
 
 /* ---- answers --------------------------------------------------------- */
 
+/* None for who has left: another may have the slot by now. */
 static struct entry *own(unsigned i)
 {
 	struct slot *s = atomic_load(&mine);
 
-	return s && i < VS_BOARD_POOLS ? &s->pool[i] : NULL;
+	return s && i < VS_BOARD_POOLS &&
+			       atomic_load(&s->pid) == (uint32_t)vs_sys_getpid()
+		       ? &s->pool[i]
+		       : NULL;
 }
 
 void vs_board_show(unsigned i, uint64_t device)

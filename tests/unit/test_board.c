@@ -326,6 +326,27 @@ static void test_slots_of_zombies_are_taken_over(void **state)
 	apart(0, join_after_zombies);
 }
 
+/* Who has left says nothing in a slot that is another's by now. */
+static int show_after_leaving(void)
+{
+	uint64_t named = device(88);
+
+	vs_board_join();
+	neighbour(ANSWERS, 89); /* else the segment goes, too */
+	vs_board_leave();
+	neighbour(ANSWERS, 88);
+	vs_board_show(3, 0);
+	vs_board_forked();
+	vs_board_join();
+	return ask(named, 5000) != GIVEN;
+}
+
+static void test_who_has_left_is_silent(void **state)
+{
+	(void)state;
+	apart(0, show_after_leaving);
+}
+
 /* Nor is each of many that are gone waited for a moment. */
 static void test_the_gone_cost_no_time(void **state)
 {
@@ -529,6 +550,7 @@ int main(void)
 		T(slots_are_taken_over),
 		T(slots_of_zombies_are_taken_over),
 		T(the_gone_cost_no_time),
+		T(who_has_left_is_silent),
 		T(such_a_child_closes_nothing),
 		T(a_process_has_one_slot),
 		T(the_last_to_leave_removes_it),
@@ -539,5 +561,8 @@ int main(void)
 	};
 
 	alarm(120);
+	/* other programs under the shim, as of other tests, have slots, too */
+	if (unshare(CLONE_NEWIPC) != 0)
+		unshare(CLONE_NEWUSER | CLONE_NEWIPC);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
