@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/shm.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -56,6 +57,7 @@ static void live(enum role role, uint64_t shown, int ready)
 	uint64_t gives = GIVEN;
 	uint32_t number;
 
+	prctl(PR_SET_PDEATHSIG, SIGKILL); /* no test is outlived */
 	vs_board_forked();
 	vs_board_join();
 	vs_board_show(0, shown + 1);
