@@ -282,12 +282,23 @@ void vs_board_join(void)
 	vs_sys_shmdt(b);
 }
 
-/* A child that was made behind our back must not close its parent's. */
-void vs_board_leave(void)
+/*
+ * This process's; NULL for who has left, as another may have it by now, and for
+ * a child that was made behind our back, which has its parent's.
+ */
+static struct slot *own_slot(void)
 {
 	struct slot *s = atomic_load(&mine);
 
-	if (!s || atomic_load(&s->pid) != (uint32_t)vs_sys_getpid())
+	return s && atomic_load(&s->pid) == (uint32_t)vs_sys_getpid() ? s
+								      : NULL;
+}
+
+void vs_board_leave(void)
+{
+	struct slot *s = own_slot();
+
+	if (!s)
 		return;
 	atomic_store(&s->is_closed, 1);
 	/* a segment keeps its PID namespace, and there are SHMMNI of them */
@@ -306,15 +317,11 @@ void vs_board_forked(void)
 
 /* ---- answers --------------------------------------------------------- */
 
-/* None for who has left: another may have the slot by now. */
 static struct entry *own(unsigned i)
 {
-	struct slot *s = atomic_load(&mine);
+	struct slot *s = i < VS_BOARD_POOLS ? own_slot() : NULL;
 
-	return s && i < VS_BOARD_POOLS &&
-			       atomic_load(&s->pid) == (uint32_t)vs_sys_getpid()
-		       ? &s->pool[i]
-		       : NULL;
+	return s ? &s->pool[i] : NULL;
 }
 
 void vs_board_show(unsigned i, uint64_t device)

@@ -303,8 +303,7 @@ static bool climb_until(struct vs_pool *pool, enum vs_heap_kind kind,
 	struct vs_fence *f = &pool->fence;
 	bool may_bar = true; /* once: it may be true for ever */
 	bool is_hasty = vs_stat_get(&pool->stats, dead) > 0;
-	uint64_t began =
-		vs_vmm_clock(); /* the last wait that was not in vain */
+	uint64_t began = vs_vmm_clock(); /* since then waits are in vain */
 
 	for (;;) {
 		bool is_last = vs_fence_is_complete(f, until);

@@ -138,17 +138,16 @@ uint64_t vs_pool_trim(void)
 	return released;
 }
 
-/* Waits for some of what was freed, by a marker if that can be had. */
+/*
+ * Waits for some of what was freed, by a marker if that can be had: in place of
+ * a barrier one may have been recorded, as a capture has ended.
+ */
 static bool wait_for_some(struct vs_fence *f)
 {
 	uint64_t began = vs_vmm_clock();
 
-	if (vs_fence_wait(f, RELIEF_PATIENCE))
-		return true;
-	/* by now it may: a capture has ended, before the barrier or in it */
-	if (vs_fence_may_mark(f) && vs_fence_record(f))
-		return vs_fence_wait(f, RELIEF_PATIENCE);
-	return vs_fence_barrier_for(f, vs_fence_rest(began, RELIEF_PATIENCE)) ||
+	return vs_fence_wait(f, RELIEF_PATIENCE) ||
+	       vs_fence_barrier_for(f, vs_fence_rest(began, RELIEF_PATIENCE)) ||
 	       vs_fence_wait(f, vs_fence_rest(began, RELIEF_PATIENCE));
 }
 
