@@ -260,14 +260,20 @@ def many_clients_hang():
     importer.do("close", importer.do("open", handle))
 
 
+def stop_until(exporter, number, seconds):
+    """It is stopped, and that signal comes so much later."""
+    stop(exporter)
+    timer = threading.Timer(seconds, os.kill, (exporter.pid, number))
+    timer.start()
+    return timer
+
+
 @test
 def exporter_stopped():
     """It does not answer for some seconds: it is waited for."""
     exporter, importer = pair()
     p, handle = exporter.share(3 * MiB)
-    stop(exporter)
-    timer = threading.Timer(3.5, os.kill, (exporter.pid, signal.SIGCONT))
-    timer.start()
+    timer = stop_until(exporter, signal.SIGCONT, 3.5)
     importer.do("close", importer.do("open", handle))
     timer.join()
 
@@ -277,9 +283,7 @@ def exporter_ends_stopped():
     """Nobody waits for it then."""
     exporter, importer = pair()
     p, handle = exporter.share(3 * MiB)
-    stop(exporter)
-    timer = threading.Timer(0.5, os.kill, (exporter.pid, signal.SIGKILL))
-    timer.start()
+    timer = stop_until(exporter, signal.SIGKILL, 0.5)
     start = time.monotonic()
     expect(importer.say("open", handle), "CUDA_ERROR_INVALID_VALUE")
     true(time.monotonic() - start < 5 * SLOW, "that took long")

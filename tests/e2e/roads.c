@@ -112,11 +112,11 @@ static void road_procaddr_ptsz(const char *arg)
 		  ask("cuMemFreeAsync", (void **)&free_async, 11020, 2, NULL));
 	roads_try("cuStreamSynchronize",
 		  ask("cuStreamSynchronize", (void **)&sync, 7000, 2, NULL));
-	before = roads_blocks();
+	before = pool_blocks();
 	roads_try("cuMemAlloc", d.cuMemAlloc_v2(&p, 5 << 20));
 	roads_try("cuMemFreeAsync", free_async(p, NULL));
 	roads_try("cuStreamSynchronize", sync(NULL));
-	printf("freed %s\n", roads_blocks() == before ? "yes" : "no");
+	printf("freed %s\n", pool_blocks() == before ? "yes" : "no");
 }
 
 static void open_if_told(const char *arg)
@@ -498,7 +498,7 @@ static void road_retain(const char *arg)
 	roads_try("retain", retain(&ctx, 0));
 	roads_try("set", set(ctx));
 	printf("again: %d\n", is_known(range, p));
-	printf("blocks left: %d\n", roads_blocks() > 0);
+	printf("blocks left: %d\n", pool_blocks() > 0);
 }
 
 /* A program without CUDA that looks up names. */

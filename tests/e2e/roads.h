@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "vmmshim/vmmshim.h"
+#include "blocks.h"
 
 /* symbol, name and version to ask cuGetProcAddress for */
 #define ROADS_CALLS(X)                                                         \
@@ -29,18 +29,6 @@ struct roads {
 	ROADS_CALLS(X)
 #undef X
 };
-
-/* Live blocks of the pool of device 0, -1 without the shim. */
-static inline long roads_blocks(void)
-{
-	struct vmmshim_stats stats = {.struct_size = sizeof(stats)};
-	int (*ask)(int, struct vmmshim_stats *);
-
-	*(void **)&ask = dlsym(RTLD_DEFAULT, "vmmshim_stats");
-	if (!ask)
-		return -1;
-	return ask(0, &stats) == 0 ? (long)stats.blocks : 0;
-}
 
 static inline void roads_try(const char *what, CUresult result)
 {
@@ -62,11 +50,11 @@ static inline void roads_serve(const struct roads *d)
 	roads_try("cuDevicePrimaryCtxRetain",
 		  d->cuDevicePrimaryCtxRetain(&ctx, 0));
 	roads_try("cuCtxSetCurrent", d->cuCtxSetCurrent(ctx));
-	before = roads_blocks();
+	before = pool_blocks();
 	roads_try("cuMemAlloc", d->cuMemAlloc_v2(&p, 5 << 20));
-	printf("pool %s\n", roads_blocks() > before ? "yes" : "no");
+	printf("pool %s\n", pool_blocks() > before ? "yes" : "no");
 	roads_try("cuMemFree", d->cuMemFree_v2(p));
-	if (roads_blocks() != before)
+	if (pool_blocks() != before)
 		printf("the free was lost\n");
 }
 

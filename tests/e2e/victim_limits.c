@@ -14,12 +14,11 @@
  *                  again; what does fit is the pool's all the same
  *   all            takes all that is free in one piece
  */
-#include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include "blocks.h"
 #include "victim_link.h"
-#include "vmmshim/vmmshim.h"
 
 #define GiB ((size_t)1 << 30)
 
@@ -90,19 +89,6 @@ static void use_devices(void)
 	munmap(mine, own);
 }
 
-/* Live blocks of the pool, -1 without the shim. */
-static long blocks(void)
-{
-	struct vmmshim_stats stats = {.struct_size = sizeof(stats)};
-	int (*ask)(int, struct vmmshim_stats *);
-
-	*(void **)&ask = dlsym(RTLD_DEFAULT, "vmmshim_stats");
-	if (!ask)
-		return -1;
-	CHECK(ask(0, &stats) == 0);
-	return (long)stats.blocks;
-}
-
 /* All of them the pool's, if there is one. */
 static void fill(size_t size)
 {
@@ -115,7 +101,7 @@ static void fill(size_t size)
 	TRY(cuMemGetInfo(&available, &total));
 	for (; (size_t)(n + 1) * size < total / 16 * 15; n++)
 		victim_alloc(size);
-	CHECK(blocks() == n || blocks() == -1);
+	CHECK(pool_blocks() == n || pool_blocks() == -1);
 }
 
 static _Atomic long n_markers;
@@ -139,7 +125,7 @@ static void fill_more(void)
 		n++;
 	sim_client_on_call(NULL);
 	CHECK((size_t)n * 64 * KiB >= available / 16 * 15);
-	CHECK(blocks() < n); /* else there were enough */
+	CHECK(pool_blocks() < n); /* else there were enough */
 	CHECK(n_markers < n / 8);
 }
 
@@ -159,10 +145,10 @@ static void ask_too_much(void)
 	TRY(cuCtxSynchronize());
 	for (int i = 0; i < 20; i++) {
 		much = victim_alloc(900 * MiB);
-		n_before = blocks();
+		n_before = pool_blocks();
 		for (int k = 0; k < 4; k++)
 			q[k] = victim_alloc(40 * MiB);
-		CHECK(blocks() == n_before + 4 || n_before == -1);
+		CHECK(pool_blocks() == n_before + 4 || n_before == -1);
 		for (int k = 0; k < 4; k++)
 			victim_free(q[k]);
 		victim_free(much);

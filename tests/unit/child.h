@@ -6,6 +6,7 @@
 #ifndef TESTS_UNIT_CHILD_H
 #define TESTS_UNIT_CHILD_H
 
+#include <sched.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -55,6 +56,19 @@ void child_run(struct child *c, const char *const *environment,
 				    (c)->exit_code, (c)->signal, (c)->err);    \
 		assert_int_equal((c)->exit_code, 0);                           \
 	} while (0)
+
+/* Exit code of a process that cannot have what the test needs. */
+enum { CHILD_NOT_HERE = 77 };
+
+/*
+ * System V objects of this process's own, and what `flags` says (CLONE_NEW*).
+ * False: it may not have them.
+ */
+static inline bool child_unshare_ipc(int flags)
+{
+	return unshare(CLONE_NEWIPC | flags) == 0 ||
+	       unshare(CLONE_NEWUSER | CLONE_NEWIPC | flags) == 0;
+}
 
 /* Whether this process runs under valgrind, which has limits of its own. */
 bool is_on_valgrind(void);

@@ -6,7 +6,6 @@
  */
 #include "base/board.h"
 
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -23,6 +22,7 @@
 #include <cmocka.h>
 
 #include "base/clock.h"
+#include "child.h"
 
 enum role {
 	ANSWERS,
@@ -121,8 +121,6 @@ static void end(pid_t pid)
 }
 
 /* In a process with System V objects of its own. */
-enum { NOT_HERE = 77 };
-
 static void apart(int flags, int (*run)(void))
 {
 	pid_t pid = fork();
@@ -131,13 +129,12 @@ static void apart(int flags, int (*run)(void))
 	assert_true(pid >= 0);
 	if (pid == 0) {
 		vs_board_forked();
-		if (unshare(CLONE_NEWIPC | flags) != 0 &&
-		    unshare(CLONE_NEWUSER | CLONE_NEWIPC | flags) != 0)
-			_exit(NOT_HERE);
+		if (!child_unshare_ipc(flags))
+			_exit(CHILD_NOT_HERE);
 		_exit(run());
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
-	if (WIFEXITED(status) && WEXITSTATUS(status) == NOT_HERE)
+	if (WIFEXITED(status) && WEXITSTATUS(status) == CHILD_NOT_HERE)
 		skip();
 	assert_int_equal(status, 0);
 }
@@ -564,7 +561,6 @@ int main(void)
 
 	alarm(120);
 	/* other programs under the shim, as of other tests, have slots, too */
-	if (unshare(CLONE_NEWIPC) != 0)
-		unshare(CLONE_NEWUSER | CLONE_NEWIPC);
+	child_unshare_ipc(0);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

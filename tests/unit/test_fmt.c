@@ -422,18 +422,24 @@ static void write_to_a_full_stderr(void *is_terminal)
 	CHECK(errno == EPIPE);
 }
 
-/* Nor may the program's own stderr, which is none of ours to change. */
-static void gives_up_on_a_full_stderr(void **unused)
+/* In a child each, which is told whether its stderr is to be a terminal. */
+static void with_both(void (*write_there)(void *is_terminal))
 {
 	static struct child c;
 
-	(void)unused;
 	for (int i = 0; i < 2; i++) {
 		bool is_terminal = i;
 
-		child_run(&c, NULL, write_to_a_full_stderr, &is_terminal);
+		child_run(&c, NULL, write_there, &is_terminal);
 		assert_child_ok(&c);
 	}
+}
+
+/* Nor may the program's own stderr, which is none of ours to change. */
+static void gives_up_on_a_full_stderr(void **unused)
+{
+	(void)unused;
+	with_both(write_to_a_full_stderr);
 }
 
 /* poll() refuses then, and a terminal cannot be opened again. */
@@ -453,15 +459,8 @@ static void write_without_descriptors(void *is_terminal)
 
 static void writes_without_descriptors(void **unused)
 {
-	static struct child c;
-
 	(void)unused;
-	for (int i = 0; i < 2; i++) {
-		bool is_terminal = i;
-
-		child_run(&c, NULL, write_without_descriptors, &is_terminal);
-		assert_child_ok(&c);
-	}
+	with_both(write_without_descriptors);
 }
 
 int main(int argc, char **argv)

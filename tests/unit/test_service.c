@@ -545,7 +545,7 @@ static void not_be_asked(void *unused)
 	CHECK(ask_as_another(fake_id) == 0);
 }
 
-enum { N_SLOTS = 128, NOT_HERE = 77 };
+enum { N_SLOTS = 128 };
 
 /* The thread finds all slots in use, goes to sleep, and they become free. */
 static void join_late(void *unused)
@@ -556,8 +556,8 @@ static void join_late(void *unused)
 	char byte;
 
 	(void)unused;
-	if (unshare(CLONE_NEWIPC) && unshare(CLONE_NEWUSER | CLONE_NEWIPC))
-		_exit(NOT_HERE);
+	if (!child_unshare_ipc(0))
+		_exit(CHILD_NOT_HERE);
 	CHECK(pipe(ready) == 0);
 	for (int i = 0; i < N_SLOTS; i++) {
 		others[i] = fork();
@@ -590,7 +590,7 @@ static void joins_when_there_is_room(void **unused)
 
 	(void)unused;
 	child_run(&c, quick, join_late, NULL);
-	if (c.exit_code == NOT_HERE)
+	if (c.exit_code == CHILD_NOT_HERE)
 		skip();
 	assert_child_ok(&c);
 }
