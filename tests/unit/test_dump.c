@@ -334,20 +334,29 @@ static void dump_short_and_whole(void *unused)
 	}
 }
 
+/* What a child that is fine leaves in a file; `setting`: one more, or NULL. */
+static void dump_to_file(void (*run)(void *), const char *setting,
+			 char *content, size_t size)
+{
+	char name[256], file[512];
+	const char *environment[] = {file, setting, NULL};
+
+	snprintf(name, sizeof(name), "%s/file", folder);
+	snprintf(file, sizeof(file), "VMMSHIM_STATS_FILE=%s", name);
+	child_run(&c, environment, run, NULL);
+	assert_child_ok(&c);
+	read_file(name, content, size);
+	unlink(name);
+}
+
 static void after_a_torn_one(void **unused)
 {
 	static char content[64 * 1024];
-	char name[256], file[512];
-	const char *environment[] = {file, "VMMSHIM_STATS_FORMAT=json", NULL};
 	char *line = content;
 
 	(void)unused;
-	snprintf(name, sizeof(name), "%s/torn", folder);
-	snprintf(file, sizeof(file), "VMMSHIM_STATS_FILE=%s", name);
-	child_run(&c, environment, dump_short_and_whole, NULL);
-	assert_child_ok(&c);
-	read_file(name, content, sizeof(content));
-	unlink(name);
+	dump_to_file(dump_short_and_whole, "VMMSHIM_STATS_FORMAT=json", content,
+		     sizeof(content));
 	/* what did not fit, three whole lines, and no empty ones */
 	line = strchr(line, '\n');
 	assert_non_null(line);
@@ -454,16 +463,10 @@ static void dump_closed(void *unused)
 
 static void file_without_stderr(void **unused)
 {
-	char setting[512], name[256], content[4096];
-	const char *environment[] = {setting, NULL};
+	char content[4096];
 
 	(void)unused;
-	snprintf(name, sizeof(name), "%s/closed", folder);
-	snprintf(setting, sizeof(setting), "VMMSHIM_STATS_FILE=%s", name);
-	child_run(&c, environment, dump_closed, NULL);
-	assert_child_ok(&c);
-	read_file(name, content, sizeof(content));
-	unlink(name);
+	dump_to_file(dump_closed, NULL, content, sizeof(content));
 	assert_non_null(strstr(content, "no device has a pool yet\n"));
 }
 
