@@ -38,6 +38,51 @@
 		RETURN_ANSWER(call, __VA_ARGS__);                              \
 	} while (0)
 
+/*
+ * The compiler's logs: the driver writes how much it said over how much the
+ * buffer holds, also where the load is out of memory then (H100, a log of 310
+ * bytes). A load that is made again needs what the program wrote there.
+ */
+struct log_sizes {
+	unsigned n, at[2];
+	void *before[2];
+};
+
+static struct log_sizes log_sizes(unsigned n, const CUjit_option *options,
+				  void *const *values)
+{
+	struct log_sizes s = {0};
+
+	if (!options || !values)
+		return s;
+	for (unsigned i = 0; i < n && s.n < 2; i++)
+		if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES ||
+		    options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
+			s.at[s.n] = i;
+			s.before[s.n++] = values[i];
+		}
+	return s;
+}
+
+static void restore(const struct log_sizes *s, void **values)
+{
+	for (unsigned i = 0; i < s->n; i++)
+		values[s->at[i]] = s->before[i];
+}
+
+#define RETURN_LOADED(call, n, options, values, ...)                           \
+	do {                                                                   \
+		struct log_sizes sizes;                                        \
+		CUresult result;                                               \
+                                                                               \
+		vs_enter(VS_API_##call);                                       \
+		sizes = log_sizes(n, options, values);                         \
+		result = vs_real.call(__VA_ARGS__);                            \
+		VS_AGAIN(result, (restore(&sizes, values),                     \
+				  vs_real.call(__VA_ARGS__)));                 \
+		return vs_seen(result);                                        \
+	} while (0)
+
 VS_EXPORT CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *out, size_t size,
 					   CUstream stream)
 {
@@ -116,7 +161,8 @@ VS_EXPORT CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *out, const void *image,
 					      CUjit_option *options,
 					      void **values)
 {
-	RETURN_RETRIED(cuModuleLoadDataEx, out, image, n, options, values);
+	RETURN_LOADED(cuModuleLoadDataEx, n, options, values, out, image, n,
+		      options, values);
 }
 
 VS_EXPORT CUresult CUDAAPI cuModuleLoadFatBinary(CUmodule *out,
@@ -132,8 +178,9 @@ VS_EXPORT CUresult CUDAAPI cuLibraryLoadData(CUlibrary *out, const void *image,
 					     CUlibraryOption *options,
 					     void **values, unsigned int n)
 {
-	RETURN_RETRIED(cuLibraryLoadData, out, image, jit_options, jit_values,
-		       n_jit, options, values, n);
+	RETURN_LOADED(cuLibraryLoadData, n_jit, jit_options, jit_values, out,
+		      image, jit_options, jit_values, n_jit, options, values,
+		      n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuLibraryLoadFromFile(
@@ -141,8 +188,9 @@ VS_EXPORT CUresult CUDAAPI cuLibraryLoadFromFile(
 	void **jit_values, unsigned int n_jit, CUlibraryOption *options,
 	void **values, unsigned int n)
 {
-	RETURN_RETRIED(cuLibraryLoadFromFile, out, path, jit_options,
-		       jit_values, n_jit, options, values, n);
+	RETURN_LOADED(cuLibraryLoadFromFile, n_jit, jit_options, jit_values,
+		      out, path, jit_options, jit_values, n_jit, options,
+		      values, n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuKernelGetFunction(CUfunction *out, CUkernel kernel)

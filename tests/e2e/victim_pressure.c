@@ -5,6 +5,8 @@
  * driver asks for it, the kernels' stacks, their heap, and for what is freed
  * in part. All that succeeds without the shim must succeed with it.
  */
+#include <time.h>
+
 #include "victim_link.h"
 
 #define PARTS 64
@@ -73,6 +75,40 @@ static void old_and_new(CUstream stream)
 	victim_free(at_rest);
 }
 
+/*
+ * A GiB, or half of the memory, for a module's variable, and what the compiler
+ * says. No two runs load the same text: what is in the driver's cache is not
+ * compiled.
+ */
+static void variable(void)
+{
+	CUjit_option options[] = {CU_JIT_INFO_LOG_BUFFER,
+				  CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES,
+				  CU_JIT_LOG_VERBOSE};
+	char text[512], log[4096] = "";
+	void *values[] = {log, (void *)sizeof(log), (void *)1};
+	size_t available, total, size;
+	struct timespec now;
+	CUmodule module;
+	CUresult result;
+
+	TRY(cuMemGetInfo(&available, &total));
+	size = available / 2 < 1024 * MiB ? available / 2 : 1024 * MiB;
+	victim_free(
+		victim_alloc((available - size / 2) / (2 * MiB) * (2 * MiB)));
+	clock_gettime(CLOCK_REALTIME, &now);
+	snprintf(text, sizeof(text),
+		 ".version 6.4\n.target sm_70\n.address_size 64\n"
+		 "// %lld.%ld\n.visible .global .align 8 .b8 big[%zu];\n"
+		 ".visible .entry nothing() {\nret;\n}\n",
+		 (long long)now.tv_sec, now.tv_nsec, size);
+	result = cuModuleLoadDataEx(&module, text, 3, options, values);
+	printf("variable: %s, told %zu bytes, %zu of them\n",
+	       victim_name(result), (size_t)values[1], strlen(log));
+	if (result == CUDA_SUCCESS)
+		TRY(cuModuleUnload(module));
+}
+
 int main(void)
 {
 	CUdeviceptr blocks[PARTS], big, async;
@@ -116,6 +152,7 @@ int main(void)
 	TRY(cuMemFree(big));
 	kernels();
 	old_and_new(stream);
+	variable();
 	TRY(cuStreamDestroy(stream));
 	return 0;
 }

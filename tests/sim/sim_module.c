@@ -15,6 +15,7 @@ struct module {
 	uint64_t handle;
 	struct sim_context *ctx; /* NULL: a library */
 	char *ptx;		 /* NULL: a binary image, holds all */
+	uint64_t bytes;		 /* of its variables, from the device */
 };
 
 struct function {
@@ -37,6 +38,8 @@ static void module_free(struct module *m)
 {
 	sim_handle_each(SIM_FUNCTION, free_function_of, m);
 	sim_handle_free(m->handle);
+	if (m->bytes)
+		sim_device_give(m->ctx->device, m->bytes);
 	free(m->ptx);
 	free(m);
 }
@@ -65,17 +68,39 @@ static bool is_text(const unsigned char *image)
 	       image[0] == '\t' || image[0] == '\r';
 }
 
+/* Of arrays in PTX: ".global .align 8 .b8 name[bytes]". */
+static uint64_t variable_bytes(const char *ptx)
+{
+	const char *at = ptx, *open;
+	uint64_t bytes = 0;
+
+	while (at && (at = strstr(at, ".global .align"))) {
+		open = strpbrk(at, "[;");
+		if (open && *open == '[')
+			bytes += strtoull(open + 1, NULL, 10);
+		at = open;
+	}
+	return bytes;
+}
+
+/* Of a library nothing is on a device before somebody asks for it. */
 static CUresult load(struct sim_context *ctx, const void *image,
 		     uint64_t *handle_out)
 {
+	uint64_t bytes = 0;
 	struct module *m;
 
 	if (!image)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (is_text(image) && !strstr(image, ".version"))
 		return CUDA_ERROR_INVALID_IMAGE;
+	if (is_text(image) && ctx)
+		bytes = variable_bytes(image);
+	if (bytes && !sim_device_take(ctx->device, bytes))
+		return CUDA_ERROR_OUT_OF_MEMORY;
 	m = sim_zalloc(sizeof(*m));
 	m->ctx = ctx;
+	m->bytes = bytes;
 	m->ptx = is_text(image) ? strdup(image) : NULL;
 	m->handle = sim_handle_new(SIM_MODULE, m);
 	*handle_out = m->handle;
@@ -129,14 +154,42 @@ CUresult sim_cuModuleLoadData(CUmodule *module, const void *image)
 	return result;
 }
 
+/*
+ * The compiler says something, and how much it said is in the place of the
+ * buffer's size then, also where the load is out of memory (H100).
+ */
+static void write_log(unsigned n, const CUjit_option *options, void **values)
+{
+	static const char text[] = "simulated: nothing to compile";
+	char *log = NULL;
+	size_t size = 0, length;
+
+	for (unsigned i = 0; i < n; i++)
+		if (options[i] == CU_JIT_INFO_LOG_BUFFER)
+			log = values[i];
+	for (unsigned i = 0; i < n; i++) {
+		if (options[i] != CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES)
+			continue;
+		size = (size_t)values[i];
+		length = size < sizeof(text) ? size : sizeof(text) - 1;
+		values[i] = (void *)length;
+		if (log)
+			snprintf(log, size, "%s", text);
+	}
+}
+
 CUresult sim_cuModuleLoadDataEx(CUmodule *module, const void *image,
 				unsigned int numOptions, CUjit_option *options,
 				void **optionValues)
 {
-	(void)numOptions;
-	(void)options;
-	(void)optionValues;
-	return sim_cuModuleLoadData(module, image);
+	CUresult result;
+
+	if (numOptions && (!options || !optionValues))
+		return CUDA_ERROR_INVALID_VALUE;
+	result = sim_cuModuleLoadData(module, image);
+	if (result == CUDA_SUCCESS || result == CUDA_ERROR_OUT_OF_MEMORY)
+		write_log(numOptions, options, optionValues);
+	return result;
 }
 
 CUresult sim_cuModuleLoadFatBinary(CUmodule *module, const void *fatCubin)

@@ -1,0 +1,466 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * random_work [--seconds N] [--seed S] [--threads N] [--streams N] [--live MIB]
+ *      [--share PERCENT] [--bits N] [--lag US] [--trim]
+ *
+ * A correct program at random: threads allocate, fill, change, copy, check and
+ * free blocks, in several streams and graphs, and free while work with them is
+ * still to come, their own and others'. Each word of a block is known by its
+ * index and the block's seed; kernels look twice, a while apart, so memory that
+ * is handed out too early shows as a wrong word. --live is what a thread keeps
+ * at most, or all of them --share of the device; blocks are smaller than
+ * 2^(bits + 1), --lag is how long a kernel waits at most.
+ * With no streams everything is in the NULL stream. --trim sends SIGUSR2 all
+ * the time. Out of memory is no error: the thread gives half of its own back.
+ * The same seed makes each thread begin the same way.
+ */
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <random>
+#include <thread>
+#include <vector>
+
+#define TRY(call)                                                              \
+	do {                                                                   \
+		cudaError_t answer = (call);                                   \
+		if (answer != cudaSuccess) {                                   \
+			std::printf("line %d: %s: %s\n", __LINE__, #call,      \
+				    cudaGetErrorName(answer));                 \
+			std::_Exit(1);                                         \
+		}                                                              \
+	} while (0)
+
+__device__ void pause_ns(long long ns)
+{
+	unsigned long long begin, now;
+
+	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+	do
+		asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+	while (now - begin < (unsigned long long)ns);
+}
+
+__host__ __device__ inline uint32_t word(size_t i, uint32_t seed)
+{
+	return (uint32_t)i * 2654435761u + seed;
+}
+
+#define EACH(i, n)                                                             \
+	for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x;         \
+	     i < (n); i += (size_t)gridDim.x * blockDim.x)
+
+__global__ void fill(uint32_t *p, size_t n, uint32_t seed, long long ns)
+{
+	pause_ns(ns);
+	EACH(i, n)
+		p[i] = word(i, seed);
+}
+
+__global__ void change(uint32_t *p, size_t n, uint32_t by, long long ns)
+{
+	pause_ns(ns);
+	EACH(i, n)
+		p[i] += by;
+}
+
+__global__ void check(const volatile uint32_t *p, size_t n, uint32_t seed,
+		      long long ns, unsigned long long *wrong)
+{
+	for (int look = 0; look < 2; look++) {
+		EACH(i, n)
+			if (p[i] != word(i, seed))
+				atomicAdd(wrong, 1ull);
+		if (look == 0)
+			pause_ns(ns);
+	}
+}
+
+struct options {
+	long seconds = 5, seed = 1, threads = 4, streams = 3, live = 2048,
+	     share = 0, bits = 26, lag = 300, trim = 0;
+};
+
+static options opt;
+static unsigned long long *wrong; /* on the device */
+static std::atomic<bool> is_done;
+static std::atomic<unsigned long> n_ops, n_allocs, n_short, n_seen_wrong;
+
+struct block {
+	uint32_t *p;
+	size_t n;	  /* words that are known */
+	size_t bytes;	  /* asked for */
+	uint32_t seed;
+	int stream;	  /* of the last write */
+	unsigned readers; /* streams that read it since */
+};
+
+/* Blocks that another thread is to free; their work may be under way. */
+static std::mutex shelf_lock;
+static std::vector<uint32_t *> shelf;
+
+class worker {
+      public:
+	explicit worker(int index) : chance(opt.seed * 1000 + index)
+	{
+		streams.push_back(nullptr);
+		for (int i = 0; i < opt.streams; i++) {
+			cudaStream_t stream;
+
+			TRY(cudaStreamCreateWithFlags(
+				&stream, i % 2 ? cudaStreamDefault
+					       : cudaStreamNonBlocking));
+			streams.push_back(stream);
+		}
+		events.resize(streams.size());
+		for (cudaEvent_t &event : events)
+			TRY(cudaEventCreateWithFlags(&event,
+						     cudaEventDisableTiming));
+	}
+
+	void run()
+	{
+		while (!is_done) {
+			act();
+			n_ops++;
+		}
+		for (block &b : blocks)
+			read(b, any_stream());
+		while (!blocks.empty())
+			drop(0);
+		for (cudaStream_t stream : streams)
+			TRY(cudaStreamSynchronize(stream));
+	}
+
+      private:
+	std::mt19937 chance;
+	std::vector<cudaStream_t> streams;
+	std::vector<cudaEvent_t> events;
+	std::vector<block> blocks;
+	size_t live = 0;
+
+	unsigned up_to(unsigned n)
+	{
+		return chance() % n;
+	}
+
+	int any_stream()
+	{
+		return opt.streams ? (int)up_to(opt.streams + 1) : 0;
+	}
+
+	/* Mostly short, now and then as long as it gets. */
+	long long pause()
+	{
+		return up_to(8) ? up_to(20000) : up_to(opt.lag + 1) * 1000ll;
+	}
+
+	static int grid(size_t n)
+	{
+		return (int)std::min<size_t>(64, n / 256 + 1);
+	}
+
+	void wait_in(int stream, int for_stream)
+	{
+		if (stream == for_stream)
+			return;
+		TRY(cudaEventRecord(events[for_stream], streams[for_stream]));
+		TRY(cudaStreamWaitEvent(streams[stream], events[for_stream],
+					0));
+	}
+
+	/* `stream` may write `b` from here on. */
+	void own(block &b, int stream)
+	{
+		wait_in(stream, b.stream);
+		for (int i = 0; i <= opt.streams; i++)
+			if (b.readers >> i & 1)
+				wait_in(stream, i);
+		b.readers = 0;
+		b.stream = stream;
+	}
+
+	void read(block &b, int stream)
+	{
+		wait_in(stream, b.stream);
+		check<<<grid(b.n), 256, 0, streams[stream]>>>(
+			b.p, b.n, b.seed, pause(), wrong);
+		b.readers |= 1u << stream;
+	}
+
+	void write(block &b, int stream)
+	{
+		own(b, stream);
+		b.seed = chance();
+		b.n = b.bytes / 4;
+		fill<<<grid(b.n), 256, 0, streams[stream]>>>(b.p, b.n, b.seed,
+							     pause());
+	}
+
+	void alter(block &b, int stream)
+	{
+		uint32_t by = chance();
+
+		own(b, stream);
+		b.seed += by;
+		change<<<grid(b.n), 256, 0, streams[stream]>>>(b.p, b.n, by,
+							       pause());
+	}
+
+	void copy(block &to, block &from, int stream)
+	{
+		if (&to == &from)
+			return;
+		own(to, stream);
+		wait_in(stream, from.stream);
+		to.n = std::min(to.bytes / 4, from.n);
+		to.seed = from.seed;
+		TRY(cudaMemcpyAsync(to.p, from.p, to.n * 4,
+				    cudaMemcpyDeviceToDevice,
+				    streams[stream]));
+		from.readers |= 1u << stream;
+	}
+
+	void look_from_host(block &b, int stream)
+	{
+		uint32_t seen[256];
+		size_t n = std::min<size_t>(b.n, 256), at = up_to(b.n - n + 1);
+
+		wait_in(stream, b.stream);
+		TRY(cudaMemcpyAsync(seen, b.p + at, n * 4,
+				    cudaMemcpyDeviceToHost, streams[stream]));
+		TRY(cudaStreamSynchronize(streams[stream]));
+		for (size_t i = 0; i < n; i++)
+			if (seen[i] != word(at + i, b.seed))
+				n_seen_wrong++;
+	}
+
+	/* In a graph that is gone when its work begins. */
+	void graph(block &b)
+	{
+		int stream = 1;
+		uint32_t by = chance();
+		cudaGraph_t graph;
+		cudaGraphExec_t exec;
+
+		own(b, stream);
+		TRY(cudaStreamBeginCapture(streams[stream],
+					   cudaStreamCaptureModeThreadLocal));
+		check<<<grid(b.n), 256, 0, streams[stream]>>>(
+			b.p, b.n, b.seed, pause(), wrong);
+		change<<<grid(b.n), 256, 0, streams[stream]>>>(b.p, b.n, by,
+							       pause());
+		TRY(cudaStreamEndCapture(streams[stream], &graph));
+		TRY(cudaGraphInstantiate(&exec, graph, 0));
+		b.seed += by;
+		TRY(cudaGraphLaunch(exec, streams[stream]));
+		TRY(cudaGraphDestroy(graph));
+		TRY(cudaGraphExecDestroy(exec));
+	}
+
+	void forget(size_t index)
+	{
+		live -= blocks[index].bytes;
+		blocks[index] = blocks.back();
+		blocks.pop_back();
+	}
+
+	void drop(size_t index)
+	{
+		TRY(cudaFree(blocks[index].p));
+		forget(index);
+	}
+
+	/* Another thread, or this one later, frees it. */
+	void hand_over(size_t index)
+	{
+		std::lock_guard<std::mutex> guard(shelf_lock);
+
+		shelf.push_back(blocks[index].p);
+		forget(index);
+	}
+
+	static void free_one_of_others()
+	{
+		uint32_t *p = nullptr;
+		{
+			std::lock_guard<std::mutex> guard(shelf_lock);
+
+			if (!shelf.empty()) {
+				p = shelf.back();
+				shelf.pop_back();
+			}
+		}
+		TRY(cudaFree(p));
+	}
+
+	/* The driver's own pool beside it. */
+	void in_order()
+	{
+		int stream = any_stream();
+		size_t n = 1 + up_to(1u << 20);
+		uint32_t *p, seed = chance();
+		cudaError_t result =
+			cudaMallocAsync((void **)&p, n * 4, streams[stream]);
+
+		if (result == cudaErrorMemoryAllocation) {
+			be_short();
+			return;
+		}
+		TRY(result);
+		fill<<<grid(n), 256, 0, streams[stream]>>>(p, n, seed, 0);
+		check<<<grid(n), 256, 0, streams[stream]>>>(p, n, seed, 0,
+							    wrong);
+		TRY(cudaFreeAsync(p, streams[stream]));
+	}
+
+	void be_short()
+	{
+		cudaGetLastError();
+		n_short++;
+		for (size_t i = blocks.size() / 2; i > 0; i--)
+			drop(up_to(blocks.size()));
+		free_one_of_others();
+		std::this_thread::sleep_for(std::chrono::milliseconds(1));
+	}
+
+	void take()
+	{
+		size_t bits = 2 + up_to((unsigned)opt.bits - 1);
+		size_t bytes = (1ull << bits) + up_to(1u << bits);
+		block b = {nullptr, 0, bytes, 0, any_stream(), 0};
+		cudaError_t result;
+
+		while (!blocks.empty() && live + bytes > opt.live << 20)
+			leave(up_to(blocks.size()));
+		result = cudaMalloc((void **)&b.p, bytes);
+		if (result == cudaErrorMemoryAllocation) {
+			be_short();
+			return;
+		}
+		TRY(result);
+		n_allocs++;
+		write(b, b.stream);
+		blocks.push_back(b);
+		live += bytes;
+	}
+
+	/* Work with it, and its free at once. */
+	void leave(size_t index)
+	{
+		if (up_to(2))
+			read(blocks[index], any_stream());
+		if (up_to(4) == 0)
+			alter(blocks[index], any_stream());
+		if (up_to(3))
+			read(blocks[index], any_stream());
+		if (up_to(4))
+			drop(index);
+		else
+			hand_over(index);
+	}
+
+	void act()
+	{
+		unsigned what = up_to(100);
+
+		if (what < 45 || blocks.empty())
+			return take();
+		block &b = blocks[up_to(blocks.size())];
+		if (what < 60)
+			read(b, any_stream());
+		else if (what < 70)
+			alter(b, any_stream());
+		else if (what < 76)
+			copy(b, blocks[up_to(blocks.size())], any_stream());
+		else if (what < 79)
+			write(b, any_stream());
+		else if (what < 92)
+			leave(&b - blocks.data());
+		else if (what < 95)
+			free_one_of_others();
+		else if (what < 96)
+			look_from_host(b, any_stream());
+		else if (what < 98 && opt.streams)
+			graph(b);
+		else if (what < 99 && opt.streams)
+			in_order();
+		else if (up_to(40) == 0)
+			TRY(cudaDeviceSynchronize());
+	}
+};
+
+static void read_options(int argc, char **argv)
+{
+	const struct {
+		const char *name;
+		long *value;
+	} all[] = {
+		{"--seconds", &opt.seconds}, {"--seed", &opt.seed},
+		{"--threads", &opt.threads}, {"--streams", &opt.streams},
+		{"--live", &opt.live},	     {"--bits", &opt.bits},
+		{"--lag", &opt.lag},	     {"--share", &opt.share},
+	};
+
+	for (int i = 1; i < argc; i++) {
+		bool is_known = std::strcmp(argv[i], "--trim") == 0;
+
+		opt.trim |= is_known;
+		for (auto &one : all)
+			if (std::strcmp(argv[i], one.name) == 0 &&
+			    i + 1 < argc) {
+				*one.value = std::atol(argv[++i]);
+				is_known = true;
+				break;
+			}
+		if (!is_known) {
+			std::fprintf(stderr, "random_work: what is %s?\n", argv[i]);
+			std::exit(2);
+		}
+	}
+}
+
+int main(int argc, char **argv)
+{
+	auto end = std::chrono::steady_clock::now();
+	std::vector<std::thread> threads;
+	unsigned long long n_wrong;
+	size_t n_free, n_bytes;
+
+	read_options(argc, argv);
+	end += std::chrono::seconds(opt.seconds);
+	TRY(cudaMalloc(&wrong, sizeof(*wrong)));
+	TRY(cudaMemset(wrong, 0, sizeof(*wrong)));
+	TRY(cudaMemGetInfo(&n_free, &n_bytes));
+	if (opt.share)
+		opt.live = (long)(n_bytes >> 20) * opt.share / 100 /
+			   opt.threads;
+	for (int i = 0; i < opt.threads; i++)
+		threads.emplace_back([i] { worker(i).run(); });
+	while (std::chrono::steady_clock::now() < end) {
+		std::this_thread::sleep_for(std::chrono::milliseconds(20));
+		if (opt.trim)
+			kill(getpid(), SIGUSR2);
+	}
+	is_done = true;
+	for (std::thread &thread : threads)
+		thread.join();
+	for (uint32_t *p : shelf)
+		TRY(cudaFree(p));
+	TRY(cudaMemcpy(&n_wrong, wrong, sizeof(n_wrong),
+		       cudaMemcpyDeviceToHost));
+	n_wrong += n_seen_wrong;
+	std::printf("seed %ld: %lu operations, %lu allocations, %lu out of "
+		    "memory, %llu wrong\n",
+		    opt.seed, n_ops.load(), n_allocs.load(), n_short.load(),
+		    n_wrong);
+	return n_wrong != 0;
+}
