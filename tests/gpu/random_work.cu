@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * random_work [--seconds N] [--seed S] [--threads N] [--streams N] [--live MIB]
- *      [--share PERCENT] [--bits N] [--lag US] [--trim]
+ *      [--share PERCENT] [--bits N] [--lag US] [--pause S] [--trim]
  *
  * A correct program at random: threads allocate, fill, change, copy, check and
  * free blocks, in several streams and graphs, and free while work with them is
@@ -9,7 +9,8 @@
  * index and the block's seed; kernels look twice, a while apart, so memory that
  * is handed out too early shows as a wrong word. --live is what a thread keeps
  * at most, or all of them --share of the device; blocks are smaller than
- * 2^(bits + 1), --lag is how long a kernel waits at most.
+ * 2^(bits + 1), --lag is how long a kernel waits at most. It begins after
+ * --pause, when it has all that cannot be without, as other processes have.
  * With no streams everything is in the NULL stream. --trim sends SIGUSR2 all
  * the time. Out of memory is no error: the thread gives half of its own back.
  * The same seed makes each thread begin the same way.
@@ -35,6 +36,7 @@
 		if (answer != cudaSuccess) {                                   \
 			std::printf("line %d: %s: %s\n", __LINE__, #call,      \
 				    cudaGetErrorName(answer));                 \
+			std::fflush(stdout);                                   \
 			std::_Exit(1);                                         \
 		}                                                              \
 	} while (0)
@@ -62,14 +64,14 @@ __global__ void fill(uint32_t *p, size_t n, uint32_t seed, long long ns)
 {
 	pause_ns(ns);
 	EACH(i, n)
-		p[i] = word(i, seed);
+	p[i] = word(i, seed);
 }
 
 __global__ void change(uint32_t *p, size_t n, uint32_t by, long long ns)
 {
 	pause_ns(ns);
 	EACH(i, n)
-		p[i] += by;
+	p[i] += by;
 }
 
 __global__ void check(const volatile uint32_t *p, size_t n, uint32_t seed,
@@ -77,8 +79,8 @@ __global__ void check(const volatile uint32_t *p, size_t n, uint32_t seed,
 {
 	for (int look = 0; look < 2; look++) {
 		EACH(i, n)
-			if (p[i] != word(i, seed))
-				atomicAdd(wrong, 1ull);
+		if (p[i] != word(i, seed))
+			atomicAdd(wrong, 1ull);
 		if (look == 0)
 			pause_ns(ns);
 	}
@@ -86,7 +88,7 @@ __global__ void check(const volatile uint32_t *p, size_t n, uint32_t seed,
 
 struct options {
 	long seconds = 5, seed = 1, threads = 4, streams = 3, live = 2048,
-	     share = 0, bits = 26, lag = 300, trim = 0;
+	     share = 0, bits = 26, lag = 300, pause = 0, trim = 0;
 };
 
 static options opt;
@@ -96,8 +98,8 @@ static std::atomic<unsigned long> n_ops, n_allocs, n_short, n_seen_wrong;
 
 struct block {
 	uint32_t *p;
-	size_t n;	  /* words that are known */
-	size_t bytes;	  /* asked for */
+	size_t n;     /* words that are known */
+	size_t bytes; /* asked for */
 	uint32_t seed;
 	int stream;	  /* of the last write */
 	unsigned readers; /* streams that read it since */
@@ -107,7 +109,8 @@ struct block {
 static std::mutex shelf_lock;
 static std::vector<uint32_t *> shelf;
 
-class worker {
+class worker
+{
       public:
 	explicit worker(int index) : chance(opt.seed * 1000 + index)
 	{
@@ -138,6 +141,7 @@ class worker {
 			drop(0);
 		for (cudaStream_t stream : streams)
 			TRY(cudaStreamSynchronize(stream));
+		TRY(cudaGetLastError());
 	}
 
       private:
@@ -191,8 +195,8 @@ class worker {
 	void read(block &b, int stream)
 	{
 		wait_in(stream, b.stream);
-		check<<<grid(b.n), 256, 0, streams[stream]>>>(
-			b.p, b.n, b.seed, pause(), wrong);
+		check<<<grid(b.n), 256, 0, streams[stream]>>>(b.p, b.n, b.seed,
+							      pause(), wrong);
 		b.readers |= 1u << stream;
 	}
 
@@ -224,8 +228,7 @@ class worker {
 		to.n = std::min(to.bytes / 4, from.n);
 		to.seed = from.seed;
 		TRY(cudaMemcpyAsync(to.p, from.p, to.n * 4,
-				    cudaMemcpyDeviceToDevice,
-				    streams[stream]));
+				    cudaMemcpyDeviceToDevice, streams[stream]));
 		from.readers |= 1u << stream;
 	}
 
@@ -250,20 +253,27 @@ class worker {
 		uint32_t by = chance();
 		cudaGraph_t graph;
 		cudaGraphExec_t exec;
+		cudaError_t result;
 
 		own(b, stream);
 		TRY(cudaStreamBeginCapture(streams[stream],
 					   cudaStreamCaptureModeThreadLocal));
-		check<<<grid(b.n), 256, 0, streams[stream]>>>(
-			b.p, b.n, b.seed, pause(), wrong);
+		check<<<grid(b.n), 256, 0, streams[stream]>>>(b.p, b.n, b.seed,
+							      pause(), wrong);
 		change<<<grid(b.n), 256, 0, streams[stream]>>>(b.p, b.n, by,
 							       pause());
 		TRY(cudaStreamEndCapture(streams[stream], &graph));
-		TRY(cudaGraphInstantiate(&exec, graph, 0));
-		b.seed += by;
-		TRY(cudaGraphLaunch(exec, streams[stream]));
+		result = cudaGraphInstantiate(&exec, graph, 0);
 		TRY(cudaGraphDestroy(graph));
+		if (result == cudaErrorMemoryAllocation)
+			return be_short();
+		TRY(result);
+		result = cudaGraphLaunch(exec, streams[stream]);
 		TRY(cudaGraphExecDestroy(exec));
+		if (result == cudaErrorMemoryAllocation)
+			return be_short();
+		TRY(result);
+		b.seed += by;
 	}
 
 	void forget(size_t index)
@@ -398,6 +408,17 @@ class worker {
 	}
 };
 
+/* A kernel's first launch may take memory. */
+static void load_kernels()
+{
+	uint32_t *p = (uint32_t *)wrong;
+
+	fill<<<1, 1>>>(p, 0, 0, 0);
+	change<<<1, 1>>>(p, 0, 0, 0);
+	check<<<1, 1>>>(p, 0, 0, 0, wrong);
+	TRY(cudaDeviceSynchronize());
+}
+
 static void read_options(int argc, char **argv)
 {
 	const struct {
@@ -408,6 +429,7 @@ static void read_options(int argc, char **argv)
 		{"--threads", &opt.threads}, {"--streams", &opt.streams},
 		{"--live", &opt.live},	     {"--bits", &opt.bits},
 		{"--lag", &opt.lag},	     {"--share", &opt.share},
+		{"--pause", &opt.pause},
 	};
 
 	for (int i = 1; i < argc; i++) {
@@ -422,7 +444,8 @@ static void read_options(int argc, char **argv)
 				break;
 			}
 		if (!is_known) {
-			std::fprintf(stderr, "random_work: what is %s?\n", argv[i]);
+			std::fprintf(stderr, "random_work: what is %s?\n",
+				     argv[i]);
 			std::exit(2);
 		}
 	}
@@ -431,20 +454,25 @@ static void read_options(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	auto end = std::chrono::steady_clock::now();
+	std::vector<worker> workers;
 	std::vector<std::thread> threads;
 	unsigned long long n_wrong;
 	size_t n_free, n_bytes;
 
 	read_options(argc, argv);
-	end += std::chrono::seconds(opt.seconds);
+	end += std::chrono::seconds(opt.pause + opt.seconds);
 	TRY(cudaMalloc(&wrong, sizeof(*wrong)));
 	TRY(cudaMemset(wrong, 0, sizeof(*wrong)));
 	TRY(cudaMemGetInfo(&n_free, &n_bytes));
 	if (opt.share)
-		opt.live = (long)(n_bytes >> 20) * opt.share / 100 /
-			   opt.threads;
+		opt.live =
+			(long)(n_bytes >> 20) * opt.share / 100 / opt.threads;
+	load_kernels();
 	for (int i = 0; i < opt.threads; i++)
-		threads.emplace_back([i] { worker(i).run(); });
+		workers.emplace_back(i);
+	std::this_thread::sleep_for(std::chrono::seconds(opt.pause));
+	for (worker &w : workers)
+		threads.emplace_back([&w] { w.run(); });
 	while (std::chrono::steady_clock::now() < end) {
 		std::this_thread::sleep_for(std::chrono::milliseconds(20));
 		if (opt.trim)
