@@ -247,9 +247,10 @@ static void commit(void)
 	for (size_t i = 0; i < N_ROWS; i++)
 		note(found->asked[i], rows[i].api);
 	asker = found->asker;
-	atomic_store(&is_bound, true);
+	/* first: who sees that it is bound goes by this */
 	atomic_store_explicit(&vs_real_is_ready, is_ready,
 			      memory_order_release);
+	atomic_store(&is_bound, true);
 }
 
 bool vs_real_bound(void)

@@ -27,9 +27,12 @@ void vs_gate_open(void)
 {
 	int not_yet = NOT_YET;
 
-	if (atomic_compare_exchange_strong(&state, &not_yet, OPEN))
-		atomic_store_explicit(&vs_hot.is_open, true,
-				      memory_order_release);
+	/* where it is closed for good many calls come here */
+	if (atomic_load(&state) == CLOSED)
+		return;
+	atomic_compare_exchange_strong(&state, &not_yet, OPEN);
+	/* another may have said so, and be about to */
+	atomic_store_explicit(&vs_hot.is_open, true, memory_order_release);
 	/* a close in between must have the last word */
 	if (atomic_load(&state) == CLOSED)
 		atomic_store(&vs_hot.is_open, false);

@@ -38,9 +38,22 @@ static bool is_libcuda(const void *address)
 	return vs_loader_libcuda(address, &image);
 }
 
+/*
+ * Whoever comes in the moment between the two opens as well: what it looks up
+ * it keeps, and a half of it would not be the shim's.
+ */
+static bool is_bound(void)
+{
+	if (!vs_real_bound())
+		return false;
+	if (!vs_gate_is_open() && vs_real_ready())
+		vs_gate_open();
+	return true;
+}
+
 bool vs_symbols_ensure(void)
 {
-	if (vs_real_bound())
+	if (is_bound())
 		return true;
 	if (!is_libcuda(NULL))
 		return false;
@@ -53,7 +66,7 @@ void *vs_symbols_replace(void *address)
 	void *wrapper = NULL;
 	int api;
 
-	if (!vs_real_bound() && is_libcuda(address))
+	if (!is_bound() && is_libcuda(address))
 		bind(address);
 	api = vs_real_row(address);
 	if (api >= 0 && vs_gate_is_open())
