@@ -59,7 +59,10 @@ static struct vs_thread *take_over(int own)
 	for (t = vs_thread_first(); t; t = t->next) {
 		int unused = 0;
 
-		if (atomic_compare_exchange_strong(&t->in_use, &unused, own))
+		/* first: others write that line, each time they allocate */
+		if (atomic_load_explicit(&t->in_use, memory_order_relaxed) ==
+			    0 &&
+		    atomic_compare_exchange_strong(&t->in_use, &unused, own))
 			return t;
 	}
 	return NULL;
