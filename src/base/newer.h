@@ -85,6 +85,16 @@ CUresult CUDAAPI cuVDPAUCtxCreate_v2(CUcontext *ctx, unsigned int flags,
 				     CUdevice device, uint32_t vdp_device,
 				     void *vdp_proc_address);
 
+CUresult CUDAAPI cuMulticastBindAddr_v2(CUmemGenericAllocationHandle multicast,
+					CUdevice device, size_t offset,
+					CUdeviceptr p, size_t size,
+					unsigned long long flags);
+/* CUlogicalEndpointId is a cuuint32_t */
+CUresult CUDAAPI cuLogicalEndpointBindAddr(cuuint32_t endpoint, CUdevice device,
+					   cuuint64_t offset, void *address,
+					   cuuint64_t size,
+					   unsigned long long flags);
+
 #if CUDA_VERSION >= 12080
 CUresult CUDAAPI cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src,
 					     size_t size,

@@ -4,6 +4,14 @@
  * like memory of cuMemAlloc, which these calls refuse: a program may ask them
  * for which of the two it has. With a chunk's own bounds they would succeed,
  * and take the memory away under the pool.
+ *
+ * Note [Bound memory]
+ * So do those that bind memory to a multicast object or an endpoint: it must be
+ * of cuMemCreate or cudaMallocAsync (cuda.h), and that of cuMemAlloc is refused
+ * (CUDA_ERROR_INVALID_VALUE; NCCL's issue 1584). NCCL asks for each buffer of a
+ * captured collective and goes on without, if it is refused. It relies on all
+ * ranks getting the same answer, and what one of the pool's chunks holds on one
+ * of them lies in two on another.
  */
 #include "hook/hook.h"
 #include "hook/ipc.h"
@@ -59,4 +67,46 @@ cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 
 	return vs_seen(vs_real.cuMemRetainAllocationHandle(
 		handle, (void *)(uintptr_t)p));
+}
+
+/* See Note [Bound memory]. */
+VS_EXPORT CUresult CUDAAPI
+cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t offset,
+		    CUdeviceptr p, size_t size, unsigned long long flags)
+{
+	CUdeviceptr at = hidden(VS_API_cuMulticastBindAddr, p);
+	CUresult result =
+		vs_real.cuMulticastBindAddr(multicast, offset, at, size, flags);
+
+	VS_AGAIN(result, vs_real.cuMulticastBindAddr(multicast, offset, at,
+						     size, flags));
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMulticastBindAddr_v2(
+	CUmemGenericAllocationHandle multicast, CUdevice device, size_t offset,
+	CUdeviceptr p, size_t size, unsigned long long flags)
+{
+	CUdeviceptr at = hidden(VS_API_cuMulticastBindAddr_v2, p);
+	CUresult result = vs_real.cuMulticastBindAddr_v2(
+		multicast, device, offset, at, size, flags);
+
+	VS_AGAIN(result, vs_real.cuMulticastBindAddr_v2(
+				 multicast, device, offset, at, size, flags));
+	return vs_seen(result);
+}
+
+VS_EXPORT CUresult CUDAAPI cuLogicalEndpointBindAddr(
+	cuuint32_t endpoint, CUdevice device, cuuint64_t offset, void *address,
+	cuuint64_t size, unsigned long long flags)
+{
+	CUdeviceptr p = hidden(VS_API_cuLogicalEndpointBindAddr,
+			       (CUdeviceptr)(uintptr_t)address);
+	void *at = (void *)(uintptr_t)p;
+	CUresult result = vs_real.cuLogicalEndpointBindAddr(
+		endpoint, device, offset, at, size, flags);
+
+	VS_AGAIN(result, vs_real.cuLogicalEndpointBindAddr(
+				 endpoint, device, offset, at, size, flags));
+	return vs_seen(result);
 }

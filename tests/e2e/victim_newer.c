@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_newer captures|copy|3d|node|batch: what drivers since CUDA 13.1 have
- * and cuda.h may not: captures that begin in new ways, beside frees and
- * allocations; copies between devices that are no enabled peers. What the
- * driver lacks is said.
+ * victim_newer captures|copy|3d|node|batch|bind: what drivers since CUDA 13.1
+ * have and cuda.h may not: captures that begin in new ways, beside frees and
+ * allocations; copies between devices that are no enabled peers; memory that is
+ * bound to a multicast object. What the driver lacks is said.
  */
 #include "victim_link.h"
 
@@ -246,9 +246,45 @@ static void copies(const char *how)
 		copy_by_batch_node(there, here);
 }
 
+/* Memory of cuMemAlloc is refused, whatever of it lies in one piece. */
+static void bind_one(CUmemGenericAllocationHandle object, CUdeviceptr p,
+		     size_t size)
+{
+	FIND_OR_RETURN(cuMulticastBindAddr_v2, "cuMulticastBindAddr", 13010);
+	printf("%zu bytes: %s", size,
+	       victim_name(cuMulticastBindAddr(object, 0, p, size, 0)));
+	printf(", of a device: %s\n",
+	       victim_name(cuMulticastBindAddr_v2_(object, 0, 0, p, size, 0)));
+}
+
+/*
+ * As NCCL does with each buffer of a collective that is captured: it goes on
+ * without where the driver does not take the memory, on all ranks.
+ */
+static void bind(void)
+{
+	CUmulticastObjectProp prop = {
+		.numDevices = 1,
+		.size = 64 * MiB,
+		.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
+	CUmemGenericAllocationHandle object;
+	CUresult result;
+
+	victim_start(0);
+	result = cuMulticastCreate(&object, &prop);
+	if (result == CUDA_SUCCESS)
+		result = cuMulticastAddDevice(object, 0);
+	printf("an object of one device: %s\n", victim_name(result));
+	for (size_t size = 2 * MiB; result == CUDA_SUCCESS && size <= prop.size;
+	     size *= 2)
+		bind_one(object, victim_alloc(size), size);
+}
+
 int main(int argc, char **argv)
 {
-	if (argc > 1 && strcmp(argv[1], "captures") != 0)
+	if (argc > 1 && !strcmp(argv[1], "bind"))
+		bind();
+	else if (argc > 1 && strcmp(argv[1], "captures") != 0)
 		copies(argv[1]);
 	else
 		captures();

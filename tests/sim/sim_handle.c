@@ -25,12 +25,19 @@ static uint32_t n_slots, max_slots, first_free = INDEX_MASK;
 static unsigned counts[SIM_KINDS];
 
 static const char *const kind_names[SIM_KINDS] = {
-	[SIM_CONTEXT] = "context",	 [SIM_GREEN] = "green context",
-	[SIM_STREAM] = "stream",	 [SIM_EVENT] = "event",
-	[SIM_MODULE] = "module",	 [SIM_FUNCTION] = "function",
-	[SIM_GRAPH] = "graph",		 [SIM_GRAPH_EXEC] = "executable graph",
-	[SIM_GRAPH_NODE] = "graph node", [SIM_PHYSICAL] = "memory handle",
-	[SIM_POOL] = "memory pool",	 [SIM_ARRAY] = "array",
+	[SIM_CONTEXT] = "context",
+	[SIM_GREEN] = "green context",
+	[SIM_STREAM] = "stream",
+	[SIM_EVENT] = "event",
+	[SIM_MODULE] = "module",
+	[SIM_FUNCTION] = "function",
+	[SIM_GRAPH] = "graph",
+	[SIM_GRAPH_EXEC] = "executable graph",
+	[SIM_GRAPH_NODE] = "graph node",
+	[SIM_PHYSICAL] = "memory handle",
+	[SIM_POOL] = "memory pool",
+	[SIM_ARRAY] = "array",
+	[SIM_MULTICAST] = "multicast object",
 };
 
 static uint32_t take_slot(void)

@@ -22,6 +22,7 @@ enum sim_kind {
 	SIM_PHYSICAL,
 	SIM_POOL,
 	SIM_ARRAY,
+	SIM_MULTICAST,
 	SIM_KINDS
 };
 
