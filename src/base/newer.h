@@ -26,6 +26,10 @@ typedef CUresult(CUDA_CB *CUgraphRecaptureCallback)(
 	const CUgraphNodeParams *recaptured, CUgraphRecaptureStatus status);
 #endif
 
+#if CUDA_VERSION < 13050
+typedef struct CUDA_FABRIC_COPY_BATCH_OP_st CUDA_FABRIC_COPY_BATCH_OP;
+#endif
+
 /*
  * CUDA_MEMCPY_BATCH_NODE_PARAMS: a node's parameters, of the type below. `ctx`
  * may be a CUgreenCtx.
@@ -65,6 +69,15 @@ CUresult CUDAAPI cuLaunchHostFunc_v2(CUstream stream, CUhostFn fn, void *data,
 				     unsigned int sync_mode);
 CUresult CUDAAPI cuLaunchHostFunc_v2_ptsz(CUstream stream, CUhostFn fn,
 					  void *data, unsigned int sync_mode);
+
+CUresult CUDAAPI cuFabricCpyBatchAsync(size_t n,
+				       CUDA_FABRIC_COPY_BATCH_OP *copies,
+				       unsigned long long flags,
+				       CUstream stream);
+CUresult CUDAAPI cuFabricCpyBatchAsync_ptsz(size_t n,
+					    CUDA_FABRIC_COPY_BATCH_OP *copies,
+					    unsigned long long flags,
+					    CUstream stream);
 
 CUresult CUDAAPI cuGraphAddNode_v3(CUgraphNode *out, CUgraph graph,
 				   const CUgraphNode *after,

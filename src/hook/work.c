@@ -177,6 +177,21 @@ VS_EXPORT CUresult CUDAAPI cuWaitExternalSemaphoresAsync_ptsz(
 		    stream);
 }
 
+/* Between nodes, which may be slow. */
+VS_EXPORT CUresult CUDAAPI
+cuFabricCpyBatchAsync(size_t n, CUDA_FABRIC_COPY_BATCH_OP *copies,
+		      unsigned long long flags, CUstream stream)
+{
+	RETURN_WORK(cuFabricCpyBatchAsync, n, copies, flags, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI
+cuFabricCpyBatchAsync_ptsz(size_t n, CUDA_FABRIC_COPY_BATCH_OP *copies,
+			   unsigned long long flags, CUstream stream)
+{
+	RETURN_WORK(cuFabricCpyBatchAsync_ptsz, n, copies, flags, stream);
+}
+
 /* Behind what the graphics have drawn so far. */
 VS_EXPORT CUresult CUDAAPI cuGraphicsMapResources(unsigned int n,
 						  CUgraphicsResource *resources,
