@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include "base/fmt.h"
@@ -173,11 +174,23 @@ static void warn_rejected(size_t i, const char *text)
 		rows[i].variable, shown, states[i].allowed, rows[i].fallback);
 }
 
+/*
+ * A set-user-ID program or its like, into which /etc/ld.so.preload brings the
+ * shim: whoever starts it may not name files that its owner writes.
+ */
+static bool is_another_users(void)
+{
+	/* the C library's own name of getauxval */
+	unsigned long __getauxval(unsigned long type);
+
+	return __getauxval(AT_SECURE);
+}
+
 static void read_row(size_t i)
 {
 	const struct row *row = &rows[i];
 	struct state *state = &states[i];
-	const char *text = getenv(row->variable);
+	const char *text = is_another_users() ? NULL : getenv(row->variable);
 	const char *copy;
 
 	describe_allowed(row, state->allowed, sizeof(state->allowed));
@@ -319,6 +332,10 @@ static void read_environment(void)
 	for (size_t i = 0; i < N_ROWS; i++)
 		if (i != log_row)
 			read_row(i);
+	if (is_another_users()) {
+		vs_knobs.mode = VS_MODE_OFF;
+		return;
+	}
 	warn_unknown();
 	read_rank();
 }

@@ -75,7 +75,10 @@ extern struct vs_knobs vs_knobs;
 /* Where a value came from. */
 enum vs_knob_source { VS_FROM_DEFAULT, VS_FROM_ENV, VS_FROM_REJECTED };
 
-/* Reads the environment; further calls do nothing. Warns, never fails. */
+/*
+ * Reads the environment; further calls do nothing. Warns, never fails. That of
+ * a set-user-ID program is not read: there the mode is off.
+ */
 void vs_knob_init(void);
 
 /*

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -17,6 +18,14 @@
 #include "child.h"
 
 static struct child c;
+static bool is_set_user_id;
+
+/* Instead of the C library's, which knob asks. */
+unsigned long __getauxval(unsigned long type);
+unsigned long __getauxval(unsigned long type)
+{
+	return type == AT_SECURE ? is_set_user_id : getauxval(type);
+}
 
 static void init(void *unused)
 {
@@ -226,6 +235,41 @@ static void help(void **unused)
 	assert_string_equal(c.err, "");
 }
 
+static void without_its_environment(void *unused)
+{
+	struct vs_knob_row row;
+
+	(void)unused;
+	is_set_user_id = true;
+	CHECK(!vs_knob_wants_help());
+	vs_knob_init();
+	CHECK(vs_knobs.mode == VS_MODE_OFF);
+	CHECK(!strcmp(vs_knobs.trace, ""));
+	CHECK(!strcmp(vs_knobs.stats_file, ""));
+	CHECK(!vs_knobs.stats_at_exit);
+	for (size_t i = 0; vs_knob_row(i, &row); i++)
+		CHECK(row.source == VS_FROM_DEFAULT);
+	CHECK(!strcmp(vs_knob_rank(), "0"));
+}
+
+/* Who starts it must not have its owner write files. */
+static void set_user_id(void **unused)
+{
+	const char *environment[] = {"VMMSHIM=pool",
+				     "VMMSHIM_TRACE=/tmp/trace",
+				     "VMMSHIM_STATS_FILE=/etc",
+				     "VMMSHIM_STATS_AT_EXIT=1",
+				     "VMMSHIM_HELP=1",
+				     "VMMSHIM_FOO=1",
+				     "VMMSHIM_DECAY_MS=x",
+				     NULL};
+
+	(void)unused;
+	child_run(&c, environment, without_its_environment, NULL);
+	assert_child_ok(&c);
+	assert_string_equal(c.err, "");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -237,6 +281,7 @@ int main(void)
 		cmocka_unit_test(programs),
 		cmocka_unit_test(ranks),
 		cmocka_unit_test(help),
+		cmocka_unit_test(set_user_id),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
