@@ -11,8 +11,9 @@
 /* A version index with this bit is not the symbol's default version. */
 #define VERSION_HIDDEN 0x8000
 
-void *(*vs_loader_dlsym)(void *handle, const char *name);
-void *(*vs_loader_dlvsym)(void *handle, const char *name, const char *version);
+VS_ASKED_BY_ASM void *(*vs_loader_dlsym)(void *handle, const char *name);
+VS_ASKED_BY_ASM void *(*vs_loader_dlvsym)(void *handle, const char *name,
+					  const char *version);
 
 /*
  * Note [Before everybody]: vs_loader_find may run before any constructor, and
@@ -221,7 +222,7 @@ BARE static void *find_next(const char *name)
 	return function;
 }
 
-BARE void vs_loader_find(void)
+VS_ASKED_BY_ASM BARE void vs_loader_find(void)
 {
 	void *next = find_next("dlsym"), *next_v = find_next("dlvsym");
 

@@ -23,6 +23,12 @@ struct vs_image {
 };
 
 /*
+ * For definitions that hook/dlsym.c uses: assembler is nothing to a compiler
+ * that optimizes when it links (-flto), which would take them away.
+ */
+#define VS_ASKED_BY_ASM __attribute__((used))
+
+/*
  * The dlsym and dlvsym behind the shim in link order: libc's, or those of
  * another preloaded library. Zero until vs_loader_find ran; both are set
  * before it returns. hook/dlsym.c jumps through them.

@@ -155,8 +155,9 @@ static struct vs_look look_for_dlsym(void *handle, const char *name,
 	return look;
 }
 
-struct vs_look vs_symbols_look(void *handle, const char *name,
-			       const char *version, const void *caller)
+VS_ASKED_BY_ASM struct vs_look vs_symbols_look(void *handle, const char *name,
+					       const char *version,
+					       const void *caller)
 {
 	struct vs_look look = {NULL, false};
 
