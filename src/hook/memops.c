@@ -23,26 +23,11 @@ static struct mark *marks;     /* lock */
 static unsigned purge_at = 64; /* lock */
 _Atomic int vs_memops_count;   /* written under lock */
 
-static bool is_stale(const struct mark *m)
-{
-	struct vs_span span;
-
-	return !vs_ipc_find_either(m->base, &span) || span.id != m->id;
-}
-
-static void purge(void)
-{
-	struct mark *m, *next;
-
-	HASH_ITER (hh, marks, m, next) {
-		if (!is_stale(m))
-			continue;
-		HASH_DEL(marks, m);
-		vs_meta_free(m, sizeof(*m));
-	}
-	if (2 * HASH_COUNT(marks) > purge_at)
-		purge_at = 2 * HASH_COUNT(marks);
-}
+/* The same, for who looks at them without the lock. */
+struct look {
+	CUdeviceptr base;
+	uint64_t id;
+};
 
 static struct mark *find(uint64_t id)
 {
@@ -50,6 +35,63 @@ static struct mark *find(uint64_t id)
 
 	HASH_FIND(hh, marks, &id, sizeof(id), m);
 	return m;
+}
+
+/* All marks, if there are so many that some may be stale; else NULL. Lock. */
+static struct look *collect(unsigned *n_out)
+{
+	unsigned n = HASH_COUNT(marks);
+	struct look *looks = NULL, *next;
+	struct mark *m, *later;
+
+	if (n >= purge_at)
+		looks = vs_meta_alloc_dirty(n * sizeof(*looks));
+	next = looks;
+	if (looks)
+		HASH_ITER (hh, marks, m, later)
+			*next++ = (struct look){m->base, m->id};
+	*n_out = n;
+	return looks;
+}
+
+/* Lock. */
+static void forget(uint64_t id)
+{
+	struct mark *m = find(id);
+
+	if (!m)
+		return;
+	HASH_DEL(marks, m);
+	vs_meta_free(m, sizeof(*m));
+}
+
+/*
+ * Forgets what was freed. Whose memory it is now is asked without the lock:
+ * that of imports is held over driver calls, from which the program may come
+ * here.
+ */
+static void purge(void)
+{
+	struct vs_span span;
+	struct look *looks;
+	unsigned n, n_stale = 0;
+
+	pthread_mutex_lock(&lock);
+	looks = collect(&n);
+	pthread_mutex_unlock(&lock);
+	if (!looks)
+		return;
+	for (unsigned i = 0; i < n; i++)
+		if (!vs_ipc_find_either(looks[i].base, &span) ||
+		    span.id != looks[i].id)
+			looks[n_stale++] = looks[i];
+	pthread_mutex_lock(&lock);
+	for (unsigned i = 0; i < n_stale; i++)
+		forget(looks[i].id);
+	if (2 * HASH_COUNT(marks) > purge_at)
+		purge_at = 2 * HASH_COUNT(marks);
+	pthread_mutex_unlock(&lock);
+	vs_meta_free(looks, n * sizeof(*looks));
 }
 
 static bool note(const struct vs_span *span, bool is_sync)
@@ -60,8 +102,6 @@ static bool note(const struct vs_span *span, bool is_sync)
 		m->is_sync = is_sync;
 		return true;
 	}
-	if (HASH_COUNT(marks) >= purge_at)
-		purge();
 	m = vs_meta_alloc(sizeof(*m));
 	if (!m)
 		return false;
@@ -85,6 +125,7 @@ CUresult vs_memops_set(const struct vs_span *span, bool is_sync)
 		return vs_seen(result);
 	if (is_sync)
 		vs_pool_pin(span->base);
+	purge();
 	pthread_mutex_lock(&lock);
 	is_noted = note(span, is_sync);
 	atomic_store(&vs_memops_count, (int)HASH_COUNT(marks));

@@ -3,6 +3,7 @@
  * wait: the waits of pool/fence.h: for the oldest marker, for a tag, and for
  * all work (beside a capture, or where no context takes an event).
  */
+#include "base/cancel.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "driver/loader.h"
@@ -233,10 +234,13 @@ bool vs_fence_barrier(struct vs_fence *f)
 {
 	uint64_t tag = vs_fence_tag(f);
 	bool is_good;
+	int cancel;
 
 	/* where a marker can be had, it is none of these that is wanting */
 	if (vs_fence_may_mark(f) && vs_fence_record(f))
 		return false;
+	/* the driver's wait may be a point where a thread is cancelled */
+	cancel = vs_cancel_hold();
 	pthread_mutex_lock(&f->barrier);
 	/*
 	 * Another thread's may have served for this one. A begin must not wait
@@ -245,6 +249,7 @@ bool vs_fence_barrier(struct vs_fence *f)
 	is_good = vs_fence_is_complete(f, tag) || wait_behind_barrier(f) ||
 		  wait_for_contexts(f);
 	pthread_mutex_unlock(&f->barrier);
+	vs_cancel_let(cancel);
 	return is_good;
 }
 

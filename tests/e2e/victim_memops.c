@@ -215,6 +215,31 @@ static void within_a_capture(CUdeviceptr p, unsigned wanted)
 	TRY(cuStreamDestroy(stream));
 }
 
+/* Of many allocations for which it was set most are freed. */
+static void many(void)
+{
+	CUdeviceptr kept[20], p;
+	unsigned yes = 1, is_set, n_kept = 0;
+
+	for (int i = 0; i < 400; i++) {
+		p = victim_alloc(32 * KiB);
+		TRY(cuPointerSetAttribute(&yes,
+					  CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
+		if (i % 20 == 7)
+			kept[n_kept++] = p;
+		else
+			victim_free(p);
+	}
+	for (unsigned i = 0; i < n_kept; i++) {
+		TRY(cuPointerGetAttribute(
+			&is_set, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, kept[i]));
+		CHECK(is_set);
+	}
+	for (unsigned i = 0; i < n_kept; i++)
+		victim_free(kept[i]);
+	printf("%u of many kept\n", n_kept);
+}
+
 int main(void)
 {
 	CUdeviceptr p, q, other[2];
@@ -260,6 +285,7 @@ int main(void)
 	victim_free(p);
 	victim_free(q);
 	copy("freed", other[0], other[1]);
+	many();
 	for (int i = 0; i < 2; i++)
 		victim_free(other[i]);
 	TRY(cuArrayDestroy(array));
