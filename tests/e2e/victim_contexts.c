@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_contexts [N]: work in many contexts of one device in turn, each time
- * with memory of another size, many times what the device has. A copy of
- * another's memory comes after what that one is at.
+ * victim_contexts [N [ROUNDS]]: work in many contexts of one device in turn,
+ * each time with memory of another size, many times what the device has. A copy
+ * of another's memory comes after what that one is at.
  */
 #include "victim_link.h"
 
 #define MOST 1000
-#define ROUNDS 4000
 
 static void copy_in_order(CUcontext here, CUcontext there)
 {
@@ -30,6 +29,7 @@ static void copy_in_order(CUcontext here, CUcontext there)
 int main(int argc, char **argv)
 {
 	int n = argc > 1 ? atoi(argv[1]) : 300;
+	int n_rounds = argc > 2 ? atoi(argv[2]) : 4000;
 	static CUcontext contexts[MOST];
 	CUdevice device;
 
@@ -43,7 +43,7 @@ int main(int argc, char **argv)
 		TRY(cuCtxPopCurrent(&popped));
 	}
 	copy_in_order(contexts[0], contexts[n - 1]);
-	for (int i = 0; i < ROUNDS; i++) {
+	for (int i = 0; i < n_rounds; i++) {
 		CUdeviceptr p;
 
 		TRY(cuCtxSetCurrent(contexts[i % n]));
