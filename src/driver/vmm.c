@@ -180,7 +180,13 @@ bool vs_vmm_probe(CUdevice device, struct vs_vmm_device *d)
 	d->device = device;
 	vs_real.cuDriverGetVersion(&version);
 	d->has_context_events = version >= 12050 && vs_real.cuCtxRecordEvent;
-	vs_real.cuDeviceTotalMem_v2(&total, device);
+	if (vs_real.cuDeviceTotalMem_v2(&total, device) != CUDA_SUCCESS ||
+	    total == 0) {
+		vs_info("device %d does not tell its memory: its allocations "
+			"stay the driver's",
+			device);
+		return false;
+	}
 	d->total = total;
 	d->id = vs_vmm_device_id(device);
 	if (!attribute(
