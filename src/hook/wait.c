@@ -26,8 +26,17 @@ static CUresult after_wait(bool is_open, CUresult result)
 VS_EXPORT CUresult CUDAAPI cuCtxSynchronize(void)
 {
 	bool is_open = before_wait(VS_API_cuCtxSynchronize);
+	struct vs_pool_sync sync = {NULL, 0};
+	CUresult result;
 
-	return after_wait(is_open, vs_real.cuCtxSynchronize());
+	if (is_open && vs_thread_go_within(vs_thread_self())) {
+		vs_pool_sync_begins(&sync);
+		vs_thread_come_out(vs_thread_self());
+	}
+	result = vs_real.cuCtxSynchronize();
+	if (result == CUDA_SUCCESS)
+		vs_pool_sync_ended(&sync);
+	return after_wait(is_open, result);
 }
 
 #if CUDA_VERSION >= 13000

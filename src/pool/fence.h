@@ -454,5 +454,12 @@ static inline void vs_fence_raise(_Atomic uint64_t *to, uint64_t epoch)
 void vs_fence_failed(struct vs_fence *f, const char *call, CUresult r);
 /* Everything up to an epoch was waited for, not by its markers. */
 void vs_fence_waited(struct vs_fence *f, uint64_t epoch);
+/*
+ * The driver has no events of a context, something freed was not seen complete,
+ * and all work that may reach it is that of the current context, which the
+ * program is about to wait for. Then vs_fence_waited(f, *epoch_out) is true
+ * after it. False, too, without host memory.
+ */
+bool vs_fence_is_waited_for(struct vs_fence *f, uint64_t *epoch_out);
 
 #endif

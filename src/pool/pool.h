@@ -190,6 +190,17 @@ void vs_pool_before_work(void);
  */
 void vs_pool_synchronizing(void);
 void vs_pool_synchronized(void);
+/*
+ * The same around a wait for all of the current context: with a driver that has
+ * no events of a context, it may be what tells that freed memory is complete.
+ * Nothing else would, before the program allocates again.
+ */
+struct vs_pool_sync {
+	struct vs_pool *pool; /* or NULL */
+	uint64_t epoch;
+};
+void vs_pool_sync_begins(struct vs_pool_sync *sync);
+void vs_pool_sync_ended(const struct vs_pool_sync *sync);
 
 /* --- contexts: ctx.c, prepare.c, end.c, follow.c --- */
 

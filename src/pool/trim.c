@@ -464,6 +464,22 @@ void vs_pool_synchronized(void)
 	}
 }
 
+void vs_pool_sync_begins(struct vs_pool_sync *sync)
+{
+	struct vs_pool *pool;
+
+	sync->pool = NULL;
+	for (int i = 0; !sync->pool && (pool = vs_pool_by_index(i)); i++)
+		if (vs_fence_is_waited_for(&pool->fence, &sync->epoch))
+			sync->pool = pool;
+}
+
+void vs_pool_sync_ended(const struct vs_pool_sync *sync)
+{
+	if (sync->pool)
+		vs_fence_waited(&sync->pool->fence, sync->epoch);
+}
+
 /*
  * Not by holding the grow lock over the question: a program that asks in a loop
  * would keep it from those who grow.

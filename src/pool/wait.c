@@ -173,6 +173,22 @@ void vs_fence_heed(struct vs_fence *f, const struct vs_ctx *ctx,
 	leave(f, began);
 }
 
+bool vs_fence_is_waited_for(struct vs_fence *f, uint64_t *epoch_out)
+{
+	struct vs_ctx_set set;
+	bool is_alone;
+
+	if (f->has_context_events ||
+	    vs_fence_is_complete(f, atomic_load(&f->bare)))
+		return false;
+	*epoch_out = vs_fence_turn(f);
+	/* who comes later has no work on what was freed before */
+	is_alone = vs_ctx_gather(&set, atomic_load(f->counting)) &&
+		   set.n == 1 && set.list[0]->handle == vs_vmm_current();
+	vs_ctx_scatter(&set);
+	return is_alone;
+}
+
 /* It is in flight itself, not thinned out: a later one covers later work. */
 static bool has_marker(struct vs_fence *f, uint64_t epoch)
 {

@@ -21,4 +21,14 @@ static inline long pool_blocks(void)
 	return ask(0, &stats) == 0 ? (long)stats.blocks : 0;
 }
 
+/* Bytes that it holds, 0 without the shim. */
+static inline uint64_t pool_reserved(void)
+{
+	struct vmmshim_stats stats = {.struct_size = sizeof(stats)};
+	int (*ask)(int, struct vmmshim_stats *);
+
+	*(void **)&ask = dlsym(RTLD_DEFAULT, "vmmshim_stats");
+	return ask && ask(0, &stats) == 0 ? stats.reserved : 0;
+}
+
 #endif
