@@ -12,10 +12,10 @@
 
 #define TRY(call)                                                              \
 	do {                                                                   \
-		cudaError_t result = (call);                                   \
-		if (result != cudaSuccess) {                                   \
+		cudaError_t answer = (call);                                   \
+		if (answer != cudaSuccess) {                                   \
 			std::fprintf(stderr, "saxpy: %s: %s\n", #call,         \
-				     cudaGetErrorName(result));                \
+				     cudaGetErrorName(answer));                \
 			std::exit(1);                                          \
 		}                                                              \
 	} while (0)

@@ -9,10 +9,10 @@
 
 #define TRY(call)                                                              \
 	do {                                                                   \
-		cudaError_t result = (call);                                   \
-		if (result != cudaSuccess) {                                   \
+		cudaError_t answer = (call);                                   \
+		if (answer != cudaSuccess) {                                   \
 			std::printf("%s: %s\n", #call,                         \
-				    cudaGetErrorName(result));                 \
+				    cudaGetErrorName(answer));                 \
 			std::exit(3);                                          \
 		}                                                              \
 	} while (0)

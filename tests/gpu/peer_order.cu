@@ -11,10 +11,10 @@
 
 #define TRY(call)                                                              \
 	do {                                                                   \
-		cudaError_t result = (call);                                   \
-		if (result != cudaSuccess) {                                   \
+		cudaError_t answer = (call);                                   \
+		if (answer != cudaSuccess) {                                   \
 			std::printf("line %d: failed, %s: %s\n", __LINE__,     \
-				    #call, cudaGetErrorName(result));          \
+				    #call, cudaGetErrorName(answer));          \
 			std::exit(1);                                          \
 		}                                                              \
 	} while (0)
