@@ -9,15 +9,7 @@
 #include <thread>
 #include <vector>
 
-#define TRY(call)                                                              \
-	do {                                                                   \
-		cudaError_t answer = (call);                                   \
-		if (answer != cudaSuccess) {                                   \
-			std::printf("line %d: %s: %s\n", __LINE__, #call,      \
-				    cudaGetErrorName(answer));                 \
-			std::exit(1);                                          \
-		}                                                              \
-	} while (0)
+#include "try.h"
 
 __global__ void fill(uint32_t *p, size_t n, uint32_t seed)
 {

@@ -7,15 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#define TRY(call)                                                              \
-	do {                                                                   \
-		cudaError_t answer = (call);                                   \
-		if (answer != cudaSuccess) {                                   \
-			std::printf("%s: %s\n", #call,                         \
-				    cudaGetErrorName(answer));                 \
-			std::exit(3);                                          \
-		}                                                              \
-	} while (0)
+#include "try.h"
 
 __global__ void write(int *p, int n)
 {

@@ -9,15 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define TRY(call)                                                              \
-	do {                                                                   \
-		cudaError_t answer = (call);                                   \
-		if (answer != cudaSuccess) {                                   \
-			std::printf("line %d: failed, %s: %s\n", __LINE__,     \
-				    #call, cudaGetErrorName(answer));          \
-			std::exit(1);                                          \
-		}                                                              \
-	} while (0)
+#include "try.h"
 
 static const int HERE = 0, THERE = 1; /* submits the copy; runs the kernel */
 static const size_t PITCH = 4096, ROWS = 512, SIZE = PITCH * ROWS;

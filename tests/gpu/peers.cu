@@ -10,15 +10,7 @@
 #include <cstring>
 #include <vector>
 
-#define TRY(call)                                                              \
-	do {                                                                   \
-		cudaError_t answer = (call);                                   \
-		if (answer != cudaSuccess) {                                   \
-			std::printf("line %d: failed, %s: %s\n", __LINE__,     \
-				    #call, cudaGetErrorName(answer));          \
-			std::exit(1);                                          \
-		}                                                              \
-	} while (0)
+#include "try.h"
 
 static const size_t SIZES[] = {512, 100000, 1 << 20, 3 << 20, 40 << 20};
 static const size_t PITCH = 4096, WIDTH = 1000, ROWS = 640;

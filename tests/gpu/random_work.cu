@@ -30,16 +30,7 @@
 #include <thread>
 #include <vector>
 
-#define TRY(call)                                                              \
-	do {                                                                   \
-		cudaError_t answer = (call);                                   \
-		if (answer != cudaSuccess) {                                   \
-			std::printf("line %d: %s: %s\n", __LINE__, #call,      \
-				    cudaGetErrorName(answer));                 \
-			std::fflush(stdout);                                   \
-			std::_Exit(1);                                         \
-		}                                                              \
-	} while (0)
+#include "try.h"
 
 __device__ void pause_ns(long long ns)
 {
