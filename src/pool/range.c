@@ -34,67 +34,26 @@ static uint64_t within(uint64_t sum, uint64_t most)
  * may be missed, without end. So small objects are no fewer than none, and no
  * more than there are slabs for.
  */
-static void add_up(struct vs_pool *pool, struct vs_small *sum)
-{
-	uint64_t slab_bytes = vs_stat_get(pool, slab_bytes);
-
-	*sum = (struct vs_small){.asked = -vs_stat_get(pool, odd_free_bytes) -
-					  vs_stat_get(pool, lost_bytes),
-				 .given = -vs_stat_get(pool, odd_free_spans) -
-					  vs_stat_get(pool, lost_spans),
-				 .blocks = -vs_stat_get(pool, odd_frees) -
-					   vs_stat_get(pool, lost_blocks),
-				 .slab_bytes = slab_bytes};
-	VS_EACH_TCACHE (tc, pool) {
-		sum->asked += vs_stat_get(tc, live_bytes);
-		sum->given += vs_stat_get(tc, live_spans);
-		sum->blocks += vs_stat_get(tc, allocs) - vs_stat_get(tc, frees);
-		sum->handed += vs_stat_get(tc, alloc_spans);
-		sum->n_caches++;
-	}
-	sum->given = within(sum->given, slab_bytes);
-	sum->asked = within(sum->asked, sum->given);
-	sum->blocks = within(sum->blocks, sum->given / VS_ALIGN);
-}
-
-/*
- * Note [Many threads]: each thread has a cache with counters of its own, which
- * stays when it has ended, and a miss needs their sums several times, under the
- * lock. Of a thousand caches that took four fifths of a miss. So where there
- * are many the sums serve for some time: 16 times as long as they take, or so.
- */
-enum { FEW_CACHES = 64 };
-#define TICKS_A_CACHE ((uint64_t)2000)
-
-/* The sums, as of lately. Lock. */
-static const struct vs_small *small_lately(struct vs_pool *pool)
-{
-	struct vs_small *s = &pool->small;
-	uint64_t now;
-
-	if (s->n_caches <= FEW_CACHES) {
-		add_up(pool, s);
-		if (s->n_caches > FEW_CACHES)
-			s->at = vs_vmm_ticks();
-		return s;
-	}
-	now = vs_vmm_ticks();
-	if (now - s->at < s->n_caches * TICKS_A_CACHE)
-		return s;
-	add_up(pool, s);
-	s->at = now;
-	return s;
-}
-
 void vs_range_live(struct vs_pool *pool, uint64_t *asked_out,
 		   uint64_t *given_out, uint64_t *blocks_out)
 {
-	struct vs_small s;
+	uint64_t asked = -vs_stat_get(pool, odd_free_bytes) -
+			 vs_stat_get(pool, lost_bytes);
+	uint64_t given = -vs_stat_get(pool, odd_free_spans) -
+			 vs_stat_get(pool, lost_spans);
+	uint64_t blocks =
+		-vs_stat_get(pool, odd_frees) - vs_stat_get(pool, lost_blocks);
 
-	add_up(pool, &s);
-	*asked_out = vs_stat_get(pool, live_bytes) + s.asked;
-	*given_out = vs_stat_get(pool, live_spans) + s.given;
-	*blocks_out = vs_stat_get(pool, live_blocks) + s.blocks;
+	VS_EACH_TCACHE (tc, pool) {
+		asked += vs_stat_get(tc, live_bytes);
+		given += vs_stat_get(tc, live_spans);
+		blocks += vs_stat_get(tc, allocs) - vs_stat_get(tc, frees);
+	}
+	given = within(given, vs_stat_get(pool, slab_bytes));
+	*asked_out = vs_stat_get(pool, live_bytes) + within(asked, given);
+	*given_out = vs_stat_get(pool, live_spans) + given;
+	*blocks_out = vs_stat_get(pool, live_blocks) +
+		      within(blocks, given / VS_ALIGN);
 }
 
 uint64_t vs_range_allocs(struct vs_pool *pool)
@@ -109,9 +68,10 @@ uint64_t vs_range_allocs(struct vs_pool *pool)
 
 uint64_t vs_range_slack(struct vs_pool *pool)
 {
-	const struct vs_small *s = small_lately(pool);
+	uint64_t asked, given, blocks;
 
-	return s->slab_bytes - s->given;
+	vs_range_live(pool, &asked, &given, &blocks);
+	return pool->slab_bytes - (given - pool->live_spans);
 }
 
 /* Lock. */
@@ -126,26 +86,19 @@ static inline void set_live(struct vs_pool *pool, uint64_t live)
 	}
 }
 
-/*
- * Brings the gauges of live memory up to date. What slabs were made since the
- * sums counts as live: with a need that is too low a miss would wait. Lock.
- */
+/* Brings the gauges of live memory up to date; lock. */
 static void show_live(struct vs_pool *pool, uint64_t coming)
 {
-	const struct vs_small *s = small_lately(pool);
-	uint64_t slab_bytes = vs_stat_get(pool, slab_bytes), asked;
+	uint64_t asked, given, blocks;
 
-	pool->small_bytes = s->asked;
-	if (slab_bytes > s->slab_bytes)
-		pool->small_bytes += slab_bytes - s->slab_bytes;
-	asked = pool->live_bytes + pool->small_bytes;
+	vs_range_live(pool, &asked, &given, &blocks);
+	pool->small_bytes = asked - pool->live_bytes;
 	set_live(pool, asked);
 	if (asked + coming > pool->need)
 		pool->need = asked + coming;
 	if (coming <= VS_SMALL_MAX)
 		vs_stat_set(&pool->stats, live, asked + coming);
-	vs_stat_set(&pool->stats, blocks,
-		    pool->live_blocks + s->blocks + (coming > 0));
+	vs_stat_set(&pool->stats, blocks, blocks + (coming > 0));
 }
 
 /* No idle range fits. */

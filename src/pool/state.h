@@ -64,15 +64,6 @@ struct vs_shares {
 	uint64_t changed, emptied; /* last; clock, ns */
 };
 
-/* See Note [Many threads] in pool/range.c; lock. */
-struct vs_small {
-	uint64_t asked, given, blocks; /* live */
-	uint64_t handed;	       /* ever, by object size */
-	uint64_t slab_bytes;
-	uint64_t at; /* ticks */
-	unsigned n_caches;
-};
-
 /* In the order of use: what a hit touches is together, at the top. */
 struct vs_pool {
 	CUdeviceptr base, end;		   /* the arena; constant */
@@ -142,7 +133,6 @@ struct vs_pool {
 	uint64_t seen_calls, quiet_since; /* decay's; count, clock */
 	unsigned n_quiet_looks;		  /* decay's, since quiet_since */
 	uint64_t swept, swept_tag;	  /* decay's; clock, tag then */
-	struct vs_small small;		  /* objects, when last added up */
 	uint64_t need_since;		  /* clock; begin of a window */
 	uint64_t most_before;		  /* most_now of the last */
 	_Atomic bool is_prepared;	  /* once; see pool/prepare.c */

@@ -93,8 +93,7 @@ static void look(struct vs_pool *pool, struct vs_turnover *t)
  */
 static bool is_first_round(struct vs_pool *pool)
 {
-	return pool->need > SMALL_LIVE &&
-	       pool->turnover.handed + pool->small.handed < 2 * pool->need;
+	return pool->need > SMALL_LIVE && all_handed(pool) < 2 * pool->need;
 }
 
 /* The most for a program that is fast; for one that may yet turn out to be. */

@@ -4,14 +4,12 @@
  * must not grow with what it does not touch. Times of few and of many are
  * compared, of this thread alone and each the best of some tries.
  */
-#include <string.h>
 #include <time.h>
 
 #include "fake_test.h"
 #include "pool/dead.h"
 #include "pool/slab.h"
 #include "pool/state.h"
-#include "pool/tcache.h"
 
 #define OTHER_CTX ((CUcontext)0x2000)
 
@@ -249,36 +247,6 @@ static void test_a_peer_comes_to_many_chunks(void **state)
 	check(welcome_peer, 4 * TIMES);
 }
 
-enum { MISSES = 100, A_CACHE = 40 };
-
-/* Misses beside the caches of n / A_CACHE threads. */
-static double miss_beside_caches(int n)
-{
-	static struct vs_thread threads[MANY / A_CACHE];
-	struct vs_pool *pool;
-	struct vs_ctx *ctx;
-	double began;
-
-	memset(threads, 0, sizeof(threads));
-	take(5 * KiB);
-	pool = vs_pool_of(0);
-	ctx = vs_ctx_current();
-	for (int i = 0; i < n / A_CACHE; i++)
-		assert_non_null(vs_tcache_make(&threads[i], pool, ctx));
-	began = seconds();
-	for (int i = 0; i < MISSES; i++) {
-		take(MiB);
-		take(20 * MiB);
-	}
-	return seconds() - began;
-}
-
-static void test_misses_beside_many_threads(void **state)
-{
-	(void)state;
-	check(miss_beside_caches, 2);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -292,7 +260,6 @@ int main(void)
 				       fresh),
 		cmocka_unit_test_setup(test_many_dead_chunks_go_at_once, fresh),
 		cmocka_unit_test_setup(test_a_peer_comes_to_many_chunks, fresh),
-		cmocka_unit_test_setup(test_misses_beside_many_threads, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
