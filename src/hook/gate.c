@@ -32,8 +32,11 @@ void vs_gate_open(void)
 		return;
 	atomic_compare_exchange_strong(&state, &not_yet, OPEN);
 	/* another may have said so, and be about to */
-	atomic_store_explicit(&vs_hot.is_open, true, memory_order_release);
-	/* a close in between must have the last word */
+	atomic_store(&vs_hot.is_open, true);
+	/*
+	 * A close in between must have the last word: this look must not come
+	 * before the store (release would let it).
+	 */
 	if (atomic_load(&state) == CLOSED)
 		atomic_store(&vs_hot.is_open, false);
 }
