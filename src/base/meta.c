@@ -59,7 +59,13 @@ void *vs_meta_table(size_t size)
 {
 	void *p = reserve(size);
 
-	return p ? unlock(p, size) : NULL;
+	p = p ? unlock(p, size) : NULL;
+#ifdef MADV_NOHUGEPAGE
+	/* where all memory has huge pages unasked, each touch would take one */
+	if (p)
+		vs_sys_madvise(p, size, MADV_NOHUGEPAGE);
+#endif
+	return p;
 }
 
 /* Note [Huge pages]; where there is not that much room, any pages. */
