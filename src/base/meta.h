@@ -17,6 +17,7 @@
 #ifndef VS_BASE_META_H
 #define VS_BASE_META_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* Zeroed memory, aligned to 64 bytes; NULL when mmap fails. */
@@ -32,6 +33,16 @@ void vs_meta_free(void *p, size_t size);
  * or 512 where pages have 64 KiB. NULL when mmap fails.
  */
 void *vs_meta_table(size_t size);
+
+/* The kernel's vm.overcommit_memory. Tests have their own. */
+extern const char *vs_meta_overcommit_path;
+
+/*
+ * Whether tables count whole, as if all of them were written: a system that
+ * promises no more than it has (2) takes MAP_NORESERVE for nothing, and what is
+ * left is for all its processes. Reads the file each time; keeps errno.
+ */
+bool vs_meta_is_counted(void);
 
 /*
  * Takes the next step ahead, if the last one is nearly used up: the system may

@@ -12,14 +12,16 @@
 
 /*
  * The program may not map what it likes, so it may need what is left: address
- * space (the arena is reserved there) or data (the arena's tables are).
+ * space (the arena is reserved there) or data (the arena's tables are), its own
+ * or the system's.
  */
 static bool is_limited(bool *is_data_out)
 {
 	struct rlimit space, data;
 
-	*is_data_out = vs_sys_getrlimit(RLIMIT_DATA, &data) == 0 &&
-		       data.rlim_cur != RLIM_INFINITY;
+	*is_data_out = (vs_sys_getrlimit(RLIMIT_DATA, &data) == 0 &&
+			data.rlim_cur != RLIM_INFINITY) ||
+		       vs_meta_is_counted();
 	return *is_data_out || (vs_sys_getrlimit(RLIMIT_AS, &space) == 0 &&
 				space.rlim_cur != RLIM_INFINITY);
 }

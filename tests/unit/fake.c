@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/meta.h"
 #include "base/modules.h"
 #include "base/thread.h"
 #include "driver/real.h"
@@ -497,6 +498,7 @@ void fake_install(uint64_t memory)
 
 	/* nothing here depends on the drivers of this machine */
 	vs_modules_path = "/dev/null";
+	vs_meta_overcommit_path = "/dev/null";
 	/* what another driver had mapped is forgotten */
 	while ((m = RB_ROOT(&mappings))) {
 		RB_REMOVE(mappings, &mappings, m);

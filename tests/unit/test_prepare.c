@@ -6,8 +6,12 @@
  */
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
 
+#include "base/meta.h"
 #include "fake_test.h"
+#include "pool/state.h"
 
 static int fresh(void **state)
 {
@@ -310,16 +314,45 @@ static void test_owner_beside_a_change(void **state)
 	assert_null(wrong);
 }
 
+/* Bytes of the arena where the system's policy is this. */
+static uint64_t arena_where(const char *policy)
+{
+	char path[] = "/tmp/test_prepare.XXXXXX";
+	int fd = mkstemp(path);
+	struct vs_pool *pool;
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, policy, 2), 2);
+	close(fd);
+	fresh_driver(139 * GiB);
+	vs_meta_overcommit_path = path;
+	take(MiB);
+	unlink(path);
+	vs_meta_overcommit_path = "/dev/null";
+	pool = vs_pool_of(0);
+	return pool->end - pool->base;
+}
+
+/* 38 MiB of tables for 195. */
+static void test_an_arena_where_tables_count(void **state)
+{
+	(void)state;
+	assert_int_equal(arena_where("0\n"), 8192 * GiB);
+	assert_int_equal(arena_where("1\n"), 8192 * GiB);
+	assert_int_equal(arena_where("2\n"), 1024 * GiB);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
 	const struct CMUnitTest tests[] = {
-		T(first_blocks_are_hits),    T(a_first_large_block),
-		T(a_series_of_first_blocks), T(little_memory),
-		T(large_blocks_lie_near),    T(first_blocks_unprepared),
-		T(goes_back_for_good),	     T(decays),
-		T(not_where_unwanted),	     T(driver_refuses),
-		T(owner_of_huge_blocks),     T(owner_beside_a_change),
+		T(first_blocks_are_hits),	T(a_first_large_block),
+		T(a_series_of_first_blocks),	T(little_memory),
+		T(large_blocks_lie_near),	T(first_blocks_unprepared),
+		T(goes_back_for_good),		T(decays),
+		T(not_where_unwanted),		T(driver_refuses),
+		T(owner_of_huge_blocks),	T(owner_beside_a_change),
+		T(an_arena_where_tables_count),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
