@@ -124,6 +124,7 @@ class worker
 	{
 		while (!is_done) {
 			act();
+			TRY(cudaGetLastError()); /* of its launches */
 			n_ops++;
 		}
 		for (block &b : blocks)
@@ -132,7 +133,6 @@ class worker
 			drop(0);
 		for (cudaStream_t stream : streams)
 			TRY(cudaStreamSynchronize(stream));
-		TRY(cudaGetLastError());
 	}
 
       private:
