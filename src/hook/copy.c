@@ -61,12 +61,32 @@ static uint64_t runners(CUstream stream)
 	return devices;
 }
 
-void vs_copy_note(CUdeviceptr p, CUstream stream)
+/*
+ * The same of a call that reaches `p`: asked before most calls, and as a rule
+ * memory of the current context is all that they reach.
+ */
+static uint64_t runners_at(CUdeviceptr p, CUstream stream)
+{
+	CUcontext current = vs_vmm_current(), ctx = current;
+	struct vs_span span;
+
+	if (!vs_pool_find(p, &span) || span.ctx != current)
+		return runners(stream);
+	if (vs_vmm_is_created(stream) && vs_real.cuStreamGetCtx &&
+	    vs_real.cuStreamGetCtx(stream, &ctx) != CUDA_SUCCESS)
+		return runners(stream);
+	return ctx == current ? bit(span.device) : runners(stream);
+}
+
+void vs_copy_note(CUdeviceptr p, struct vs_runners *by)
 {
 	uint64_t devices = vs_pool_uncounted(p);
 
-	if (devices)
-		devices &= runners(stream);
+	if (devices && !by->is_known) {
+		by->devices = runners_at(p, by->stream);
+		by->is_known = true;
+	}
+	devices &= by->devices;
 	for (; devices; devices &= devices - 1)
 		vs_pool_reach(p, __builtin_ctzll(devices), false);
 }
@@ -493,9 +513,11 @@ static bool is_closed(CUdeviceptr p, CUstream stream)
 
 bool vs_copy_refuses_set(CUdeviceptr dst, CUstream stream)
 {
+	struct vs_runners by = {.stream = stream};
+
 	if (atomic_load(&has_opened) && is_closed(dst, stream))
 		return true;
-	vs_copy_note(dst, stream);
+	vs_copy_note(dst, &by);
 	return false;
 }
 
@@ -512,11 +534,12 @@ void vs_copy_begin(struct vs_order *order, const CUDA_MEMCPY3D *copy,
 		   struct vs_way way)
 {
 	struct end dst = destination(copy), src = source(copy);
+	struct vs_runners by = {.stream = way.stream};
 	bool is_due = vs_order_is_due(way);
 
 	if (vs_copy_may_be_of_peer()) {
-		vs_copy_note(dst.at, way.stream);
-		vs_copy_note(src.at, way.stream);
+		vs_copy_note(dst.at, &by);
+		vs_copy_note(src.at, &by);
 	}
 	if (way.is_async && !is_due)
 		return;

@@ -235,8 +235,15 @@ static inline bool vs_set_is_refused(CUdeviceptr dst, CUstream stream)
 /* Memory may be open to a device without peer access; never withdrawn. */
 void vs_copy_note_opened(void);
 
-/* Before a copy of a batch reaches `p`, if vs_copy_may_be_of_peer(). */
-void vs_copy_note(CUdeviceptr p, CUstream stream) __attribute__((cold));
+/* The devices that run a call in `stream`; found out once, if need be. */
+struct vs_runners {
+	CUstream stream;
+	bool is_known;
+	uint64_t devices;
+};
+
+/* Before a call reaches `p`, if vs_copy_may_be_of_peer(). */
+void vs_copy_note(CUdeviceptr p, struct vs_runners *by) __attribute__((cold));
 
 /*
  * Before a peer copy of the program's own, which needs no access: work of the

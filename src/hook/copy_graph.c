@@ -225,11 +225,13 @@ static bool is_batch_beyond(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
 static void note_batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t count,
 		       CUstream stream)
 {
+	struct vs_runners by = {.stream = stream};
+
 	for (size_t i = 0; vs_copy_may_be_of_peer() && i < count; i++) {
 		if (dsts)
-			vs_copy_note(dsts[i], stream);
+			vs_copy_note(dsts[i], &by);
 		if (srcs)
-			vs_copy_note(srcs[i], stream);
+			vs_copy_note(srcs[i], &by);
 	}
 }
 
@@ -239,18 +241,20 @@ static bool open_operand(const CUmemcpy3DOperand *o, struct vs_way way)
 	       vs_copy_open_at(o->op.ptr.ptr, 1, way);
 }
 
-static void note_operand(const CUmemcpy3DOperand *o, CUstream stream)
+static void note_operand(const CUmemcpy3DOperand *o, struct vs_runners *by)
 {
 	if (o->type == CU_MEMCPY_OPERAND_TYPE_POINTER)
-		vs_copy_note(o->op.ptr.ptr, stream);
+		vs_copy_note(o->op.ptr.ptr, by);
 }
 
 static void note_batch_3d(CUDA_MEMCPY3D_BATCH_OP *copies, size_t n,
 			  CUstream stream)
 {
+	struct vs_runners by = {.stream = stream};
+
 	for (size_t i = 0; vs_copy_may_be_of_peer() && copies && i < n; i++) {
-		note_operand(&copies[i].dst, stream);
-		note_operand(&copies[i].src, stream);
+		note_operand(&copies[i].dst, &by);
+		note_operand(&copies[i].src, &by);
 	}
 }
 

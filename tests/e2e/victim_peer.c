@@ -4,6 +4,9 @@
  * copies or sets blocks of another one, which frees them at once: the driver's
  * cuMemFree waits for that. Beside an open capture; after a kernel of the peer
  * that waited for the host for more than a second.
+ *
+ * victim_peer calls: a device copies and sets its own memory, which a peer may
+ * reach and never does. What is asked of the driver beside that is little.
  */
 #include "victim_link.h"
 
@@ -123,6 +126,46 @@ static void round_of(const char *what, int i, CUstream own)
 	exec = NULL;
 }
 
+static _Atomic int n_calls;
+
+/* The simulator's. */
+static void hear(const char *call)
+{
+	(void)call;
+	n_calls++;
+}
+
+static void count_calls(CUstream own)
+{
+	enum { COPIES = 100, BATCH = 50 };
+	CUdeviceptr to = victim_alloc(SIZE), from = victim_alloc(SIZE);
+#if CUDA_VERSION >= 13000
+	CUmemcpyAttributes attributes = {
+		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	CUdeviceptr dsts[BATCH], srcs[BATCH];
+	size_t sizes[BATCH], index = 0;
+
+	for (int i = 0; i < BATCH; i++) {
+		dsts[i] = to + (size_t)i * KiB;
+		srcs[i] = from + (size_t)i * KiB;
+		sizes[i] = KiB;
+	}
+#endif
+	sim_client_on_call(hear);
+	for (int i = 0; i < COPIES; i++) {
+		TRY(cuMemcpyDtoDAsync(to, from, KiB, own));
+		TRY(cuMemsetD8Async(from, 1, KiB, own));
+#if CUDA_VERSION >= 13000
+		TRY(cuMemcpyBatchAsync(dsts, srcs, sizes, BATCH, &attributes,
+				       &index, 1, own));
+#endif
+	}
+	sim_client_on_call(NULL);
+	/* itself, which context is current, and that of the stream */
+	printf("few calls: %d\n", n_calls <= 3 * 3 * COPIES + COPIES);
+	TRY(cuStreamSynchronize(own));
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "copy";
@@ -144,6 +187,10 @@ int main(int argc, char **argv)
 	if (!strcmp(when, "late"))
 		wait_for_the_host();
 	TRY(cuCtxSetCurrent(owner));
+	if (!strcmp(what, "calls")) {
+		count_calls(own);
+		return 0;
+	}
 	if (is_captured)
 		TRY(cuStreamBeginCapture(captured,
 					 CU_STREAM_CAPTURE_MODE_RELAXED));
