@@ -20,6 +20,8 @@
 
 /* Imports mapped in this process. */
 extern _Atomic int vs_ipc_n_imports;
+/* All that ever were lie in between; grows before they are counted. */
+extern _Atomic CUdeviceptr vs_ipc_low, vs_ipc_high;
 
 /* The two below, when there are imports. */
 bool vs_ipc_find_import(CUdeviceptr p, struct vs_span *span_out);
@@ -32,10 +34,21 @@ static inline bool vs_ipc_has_imports(void)
 				0);
 }
 
+/*
+ * `p` may be an import's. Without a lock: copies ask it of each address of the
+ * host, in every thread.
+ */
+static inline bool vs_ipc_may_be(CUdeviceptr p)
+{
+	return vs_ipc_has_imports() &&
+	       p >= atomic_load_explicit(&vs_ipc_low, memory_order_relaxed) &&
+	       p < atomic_load_explicit(&vs_ipc_high, memory_order_relaxed);
+}
+
 /* The import that `p` points into: base and size of the exported allocation. */
 static inline bool vs_ipc_find(CUdeviceptr p, struct vs_span *span_out)
 {
-	return vs_ipc_has_imports() && vs_ipc_find_import(p, span_out);
+	return vs_ipc_may_be(p) && vs_ipc_find_import(p, span_out);
 }
 
 /* The pool's allocation, or the import, that `p` points into. */
@@ -47,7 +60,7 @@ static inline bool vs_ipc_find_either(CUdeviceptr p, struct vs_span *span_out)
 /* `p` lies where the chunks of an import are mapped, open or not. */
 static inline bool vs_ipc_is_inside(CUdeviceptr p)
 {
-	return vs_ipc_has_imports() && vs_ipc_is_over_import(p);
+	return vs_ipc_may_be(p) && vs_ipc_is_over_import(p);
 }
 
 /*

@@ -60,6 +60,7 @@ RB_GENERATE_STATIC(tree, imported, by_address, compare)
 #undef __unused
 
 _Atomic int vs_ipc_n_imports;
+_Atomic CUdeviceptr vs_ipc_low = UINTPTR_MAX, vs_ipc_high; /* table_lock */
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
 /* Held over the driver's access calls; who is called back looks pointers up. */
 static pthread_mutex_t table_lock = VS_RECURSIVE_MUTEX;
@@ -398,6 +399,15 @@ static bool open_again(const struct key *key, CUdevice device, CUdeviceptr *out,
 	return im != NULL;
 }
 
+/* table_lock */
+static void widen(const struct imported *im)
+{
+	if (im->reserved < atomic_load(&vs_ipc_low))
+		atomic_store(&vs_ipc_low, im->reserved);
+	if (im->reserved + im->bytes > atomic_load(&vs_ipc_high))
+		atomic_store(&vs_ipc_high, im->reserved + im->bytes);
+}
+
 /* `home`: see allow(). With the lock: see vs_ipc_peers_changed(). */
 static CUresult enter(struct imported *im, CUdevice home)
 {
@@ -413,6 +423,7 @@ static CUresult enter(struct imported *im, CUdevice home)
 	}
 	if (r == CUDA_SUCCESS) {
 		RB_INSERT(tree, &tree, im);
+		widen(im);
 		atomic_fetch_add(&vs_ipc_n_imports, 1);
 	}
 	pthread_mutex_unlock(&table_lock);

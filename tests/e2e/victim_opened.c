@@ -15,6 +15,7 @@
  *                      opening, once, and much is idle in the pool
  *   apart              peer access of a device that cannot reach the memory
  *   called             the driver calls the program back in the middle
+ *   meanwhile          another thread asks of memory of the host in the middle
  */
 #include <pthread.h>
 #include <sys/wait.h>
@@ -136,7 +137,7 @@ static void copy_and_end(const char *how, bool is_captured)
 }
 
 static pthread_t opener;
-static _Atomic bool is_at_access, is_enabled;
+static _Atomic bool is_at_access, is_enabled, is_answered, is_in_time;
 
 /* The simulator's: in the middle of the opening. */
 static void hear(const char *call)
@@ -145,8 +146,9 @@ static void hear(const char *call)
 	    strcmp(call, "cuMemSetAccess") != 0 || is_at_access)
 		return;
 	is_at_access = true;
-	for (int i = 0; i < 300 && !is_enabled; i++)
+	for (int i = 0; i < 300 && !is_enabled && !is_answered; i++)
 		usleep(1000);
+	is_in_time = is_answered;
 }
 
 static void *enable_meanwhile(void *unused)
@@ -243,6 +245,36 @@ static void enable_apart(void)
 	printf("enabled\n");
 }
 
+static void *ask_meanwhile(void *unused)
+{
+	int of_host = 0;
+	CUmemorytype type;
+
+	(void)unused;
+	TRY(cuCtxSetCurrent(ctx[0]));
+	for (int i = 0; i < 300 && !is_at_access; i++)
+		usleep(1000);
+	cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+			      (CUdeviceptr)(uintptr_t)&of_host);
+	is_answered = true;
+	return NULL;
+}
+
+/* The driver's access call may take long; nobody waits for it but who opens. */
+static void open_and_ask_at_once(void)
+{
+	pthread_t thread;
+
+	open_block(0);
+	opener = pthread_self();
+	sim_client_on_call(hear);
+	CHECK(pthread_create(&thread, NULL, ask_meanwhile, NULL) == 0);
+	open_block(1);
+	sim_client_on_call(NULL);
+	pthread_join(thread, NULL);
+	printf("answered meanwhile: %d\n", is_in_time || !is_at_access);
+}
+
 static CUdeviceptr first;
 static _Atomic int n_answers;
 
@@ -291,6 +323,8 @@ int main(int argc, char **argv)
 		enable_apart();
 	else if (strcmp(what, "called") == 0)
 		open_and_be_called();
+	else if (strcmp(what, "meanwhile") == 0)
+		open_and_ask_at_once();
 	else if (strcmp(what, "enable") == 0)
 		reach(strcmp(how, "race") == 0);
 	else
