@@ -530,31 +530,62 @@ static void add_owner(struct vs_order *order, const struct end *end)
 		order->owners[order->n++] = owner;
 }
 
+/* See Note [Copies of peers]. */
+static void note_ends(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+{
+	struct vs_runners by = {.stream = stream};
+
+	if (!vs_copy_may_be_of_peer())
+		return;
+	vs_copy_note(dst, &by);
+	vs_copy_note(src, &by);
+}
+
+/* In the order of contexts, or waited for: what it reaches must be known. */
+static bool is_ordered(struct vs_way way)
+{
+	return !way.is_async || vs_order_is_due(way);
+}
+
+static void begin(struct vs_order *order, const struct end *dst,
+		  const struct end *src, struct vs_way way)
+{
+	order->current = vs_vmm_current();
+	if (!order->current)
+		return;
+	order->must_wait =
+		!way.is_async && vs_memops_is_any() &&
+		(vs_memops_is_set(dst->at) || vs_memops_is_set(src->at));
+	order->is_per_thread = way.is_per_thread;
+	if (!vs_order_is_due(way))
+		return;
+	add_owner(order, dst);
+	add_owner(order, src);
+	for (unsigned i = 0; i < order->n; i++)
+		vs_pool_follow(order->current, order->owners[i]);
+}
+
 void vs_copy_begin(struct vs_order *order, const CUDA_MEMCPY3D *copy,
 		   struct vs_way way)
 {
 	struct end dst = destination(copy), src = source(copy);
-	struct vs_runners by = {.stream = way.stream};
-	bool is_due = vs_order_is_due(way);
 
-	if (vs_copy_may_be_of_peer()) {
-		vs_copy_note(dst.at, &by);
-		vs_copy_note(src.at, &by);
-	}
-	if (way.is_async && !is_due)
+	note_ends(dst.at, src.at, way.stream);
+	if (is_ordered(way))
+		begin(order, &dst, &src, way);
+}
+
+void vs_copy_begin_row(struct vs_order *order, CUdeviceptr dst, CUdeviceptr src,
+		       size_t size, struct vs_way way)
+{
+	struct end to, from;
+
+	note_ends(dst, src, way.stream);
+	if (!is_ordered(way))
 		return;
-	order->current = vs_vmm_current();
-	if (!order->current)
-		return;
-	order->must_wait = !way.is_async && (vs_memops_is_set(dst.at) ||
-					     vs_memops_is_set(src.at));
-	order->is_per_thread = way.is_per_thread;
-	if (!is_due)
-		return;
-	add_owner(order, &dst);
-	add_owner(order, &src);
-	for (unsigned i = 0; i < order->n; i++)
-		vs_pool_follow(order->current, order->owners[i]);
+	to = end_at(CU_MEMORYTYPE_UNIFIED, dst, size);
+	from = end_at(CU_MEMORYTYPE_UNIFIED, src, size);
+	begin(order, &to, &from, way);
 }
 
 CUresult vs_order_close(const struct vs_order *order, CUresult result)

@@ -130,6 +130,9 @@ static inline bool vs_copy_is_due(struct vs_way way)
  */
 void vs_copy_begin(struct vs_order *order, const CUDA_MEMCPY3D *copy,
 		   struct vs_way way) __attribute__((cold));
+/* The same for bytes in a row. */
+void vs_copy_begin_row(struct vs_order *order, CUdeviceptr dst, CUdeviceptr src,
+		       size_t size, struct vs_way way) __attribute__((cold));
 CUresult vs_order_close(const struct vs_order *order, CUresult result)
 	__attribute__((cold));
 

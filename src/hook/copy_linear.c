@@ -27,21 +27,10 @@ static CUresult between(CUdeviceptr dst, CUdeviceptr src, size_t size,
 	return vs_copy_between(&copy, way);
 }
 
-static void begin_row(struct vs_order *order, CUdeviceptr dst, CUdeviceptr src,
-		      size_t size, struct vs_way way) __attribute__((cold));
-
-static void begin_row(struct vs_order *order, CUdeviceptr dst, CUdeviceptr src,
-		      size_t size, struct vs_way way)
-{
-	CUDA_MEMCPY3D copy = vs_copy_row(dst, src, size);
-
-	vs_copy_begin(order, &copy, way);
-}
-
 /* What is copied, how, and the driver's arguments. */
 #define COPIED(api, dst, src, size, how, ...)                                  \
 	VS_COPIED(api, how, vs_row_is_beyond(dst, src, size),                  \
-		  begin_row(&order, dst, src, size, way),                      \
+		  vs_copy_begin_row(&order, dst, src, size, way),              \
 		  open_row(dst, src, size, way), between(dst, src, size, way), \
 		  __VA_ARGS__)
 

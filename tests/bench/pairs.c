@@ -6,6 +6,7 @@
  *   pairs burst SIZE ROUNDS       64 allocations, then 64 frees; a pair
  *   pairs query SIZE ROUNDS       cuMemGetAddressRange of an interior pointer
  *   pairs copy SIZE ROUNDS        cuMemcpyDtoD of a byte of two blocks
+ *   pairs beside SIZE ROUNDS      the same, and there is another context
  *   pairs work SIZE ROUNDS        a pair, then cuMemsetD8Async of a byte
  *   pairs cold SIZE ROUNDS        a pair of a size near it, 64 others live, the
  *                                 core's caches emptied before either call, as
@@ -22,6 +23,10 @@
 #include <string.h>
 
 #include "timed.h"
+
+/* Every driver has this one, whichever cuda.h means by cuCtxCreate. */
+CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags,
+				CUdevice device);
 
 #define N_BURST 64
 #define MAX_THREADS 256
@@ -74,6 +79,16 @@ static void copy_rounds(long n)
 		TRY(cuMemcpyDtoD(p, q, 1));
 	TRY(cuMemFree(p));
 	TRY(cuMemFree(q));
+}
+
+static void make_other_context(void)
+{
+	CUdevice device;
+	CUcontext other;
+
+	TRY(cuCtxGetDevice(&device));
+	TRY(cuCtxCreate_v2(&other, 0, device));
+	TRY(cuCtxSetCurrent(ctx));
 }
 
 /* As a framework that caches nothing: something is freed before each launch. */
@@ -231,7 +246,10 @@ int main(int argc, char **argv)
 		ns = timed(query_rounds);
 	else if (strcmp(what, "copy") == 0)
 		ns = timed(copy_rounds);
-	else if (strcmp(what, "work") == 0)
+	else if (strcmp(what, "beside") == 0) {
+		make_other_context();
+		ns = timed(copy_rounds);
+	} else if (strcmp(what, "work") == 0)
 		ns = timed(work_rounds);
 	else if (strcmp(what, "cold") == 0)
 		ns = cold_rounds();
@@ -240,8 +258,8 @@ int main(int argc, char **argv)
 	else if (strcmp(what, "threads") == 0 && argc > 4)
 		ns = threads(atoi(argv[2]));
 	else {
-		fprintf(stderr, "usage: pairs pair|burst|query|copy|work|cold "
-				"SIZE ROUNDS | "
+		fprintf(stderr, "usage: pairs pair|burst|query|copy|beside|"
+				"work|cold SIZE ROUNDS | "
 				"threads N SIZE ROUNDS | dlsym ROUNDS\n");
 		return 2;
 	}
