@@ -70,6 +70,9 @@ void *vs_meta_table(size_t size)
 	if (p)
 		vs_sys_madvise(p, size, MADV_NOHUGEPAGE);
 #endif
+	/* a pipe that takes a core file would get all that was never touched */
+	if (p)
+		vs_sys_madvise(p, size, MADV_DONTDUMP);
 	return p;
 }
 

@@ -30,7 +30,7 @@ void vs_meta_free(void *p, size_t size);
 /*
  * Address space for a table of `size` bytes that reads as zero and takes
  * memory only where it is written, by the smallest page: a huge one is 2 MiB,
- * or 512 where pages have 64 KiB. NULL when mmap fails.
+ * or 512 where pages have 64 KiB. Not in core files. NULL when mmap fails.
  */
 void *vs_meta_table(size_t size);
 

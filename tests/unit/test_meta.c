@@ -82,6 +82,17 @@ static void test_tables_do_not(void **state)
 	assert_non_null(strstr(flags, " nh"));
 }
 
+static void test_tables_are_not_dumped(void **state)
+{
+	char *p = vs_meta_table(64 * MiB), flags[256];
+
+	(void)state;
+	assert_non_null(p);
+	if (!read_flags(p, flags, sizeof(flags)))
+		skip();
+	assert_non_null(strstr(flags, " dd"));
+}
+
 /* Both halves of one are there to be written, and nothing beside them is. */
 static void test_a_step_is_whole(void **state)
 {
@@ -195,6 +206,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_structures_lie_on_huge_pages),
 		cmocka_unit_test(test_tables_do_not),
+		cmocka_unit_test(test_tables_are_not_dumped),
 		cmocka_unit_test(test_a_step_is_whole),
 #ifndef IS_SANITIZED
 		cmocka_unit_test(test_the_next_step_is_taken_ahead),
