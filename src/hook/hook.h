@@ -126,4 +126,13 @@ enum { VS_MOST_AGAIN = 4 };
 			(result) = (call);                                     \
 	} while (0)
 
+/* Of a hook all that is left to do. The arguments are names: twice here. */
+#define VS_RETURN_ANSWER(call, ...)                                            \
+	do {                                                                   \
+		CUresult result = vs_real.call(__VA_ARGS__);                   \
+                                                                               \
+		VS_AGAIN(result, vs_real.call(__VA_ARGS__));                   \
+		return vs_seen(result);                                        \
+	} while (0)
+
 #endif

@@ -30,10 +30,8 @@ VS_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr p, size_t size, size_t offset,
 				    unsigned long long flags)
 {
 	CUdeviceptr at = hidden(VS_API_cuMemMap, p);
-	CUresult result = vs_real.cuMemMap(at, size, offset, handle, flags);
 
-	VS_AGAIN(result, vs_real.cuMemMap(at, size, offset, handle, flags));
-	return vs_seen(result);
+	VS_RETURN_ANSWER(cuMemMap, at, size, offset, handle, flags);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemSetAccess(CUdeviceptr p, size_t size,
@@ -41,10 +39,8 @@ VS_EXPORT CUresult CUDAAPI cuMemSetAccess(CUdeviceptr p, size_t size,
 					  size_t n)
 {
 	CUdeviceptr at = hidden(VS_API_cuMemSetAccess, p);
-	CUresult result = vs_real.cuMemSetAccess(at, size, access, n);
 
-	VS_AGAIN(result, vs_real.cuMemSetAccess(at, size, access, n));
-	return vs_seen(result);
+	VS_RETURN_ANSWER(cuMemSetAccess, at, size, access, n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr p, size_t size)
@@ -75,12 +71,9 @@ cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t offset,
 		    CUdeviceptr p, size_t size, unsigned long long flags)
 {
 	CUdeviceptr at = hidden(VS_API_cuMulticastBindAddr, p);
-	CUresult result =
-		vs_real.cuMulticastBindAddr(multicast, offset, at, size, flags);
 
-	VS_AGAIN(result, vs_real.cuMulticastBindAddr(multicast, offset, at,
-						     size, flags));
-	return vs_seen(result);
+	VS_RETURN_ANSWER(cuMulticastBindAddr, multicast, offset, at, size,
+			 flags);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMulticastBindAddr_v2(
@@ -88,12 +81,9 @@ VS_EXPORT CUresult CUDAAPI cuMulticastBindAddr_v2(
 	CUdeviceptr p, size_t size, unsigned long long flags)
 {
 	CUdeviceptr at = hidden(VS_API_cuMulticastBindAddr_v2, p);
-	CUresult result = vs_real.cuMulticastBindAddr_v2(
-		multicast, device, offset, at, size, flags);
 
-	VS_AGAIN(result, vs_real.cuMulticastBindAddr_v2(
-				 multicast, device, offset, at, size, flags));
-	return vs_seen(result);
+	VS_RETURN_ANSWER(cuMulticastBindAddr_v2, multicast, device, offset, at,
+			 size, flags);
 }
 
 VS_EXPORT CUresult CUDAAPI cuLogicalEndpointBindAddr(
@@ -103,10 +93,7 @@ VS_EXPORT CUresult CUDAAPI cuLogicalEndpointBindAddr(
 	CUdeviceptr p = hidden(VS_API_cuLogicalEndpointBindAddr,
 			       (CUdeviceptr)(uintptr_t)address);
 	void *at = (void *)(uintptr_t)p;
-	CUresult result = vs_real.cuLogicalEndpointBindAddr(
-		endpoint, device, offset, at, size, flags);
 
-	VS_AGAIN(result, vs_real.cuLogicalEndpointBindAddr(
-				 endpoint, device, offset, at, size, flags));
-	return vs_seen(result);
+	VS_RETURN_ANSWER(cuLogicalEndpointBindAddr, endpoint, device, offset,
+			 at, size, flags);
 }

@@ -5,37 +5,30 @@
  */
 #include "hook/hook.h"
 
-/* What each of them does. The arguments are names: they stand here twice. */
-#define RETURN_ANSWER(call, ...)                                               \
-	do {                                                                   \
-		CUresult result = vs_real.call(__VA_ARGS__);                   \
-                                                                               \
-		VS_AGAIN(result, vs_real.call(__VA_ARGS__));                   \
-		return vs_seen(result);                                        \
-	} while (0)
+/* What each of them does. */
 #define RETURN_RETRIED(call, ...)                                              \
 	do {                                                                   \
 		vs_enter(VS_API_##call);                                       \
-		RETURN_ANSWER(call, __VA_ARGS__);                              \
+		VS_RETURN_ANSWER(call, __VA_ARGS__);                           \
 	} while (0)
 /* The same, of what comes in a stream, but is no work of the GPU's. */
 #define RETURN_RETRIED_IN(call, stream, ...)                                   \
 	do {                                                                   \
 		VS_ENTER_STREAM(call, stream);                                 \
-		RETURN_ANSWER(call, __VA_ARGS__);                              \
+		VS_RETURN_ANSWER(call, __VA_ARGS__);                           \
 	} while (0)
 /* The same, of what gives a stream work. */
 #define RETURN_RETRIED_WORK(call, stream, ...)                                 \
 	do {                                                                   \
 		VS_ENTER_WORK(call, stream);                                   \
-		RETURN_ANSWER(call, __VA_ARGS__);                              \
+		VS_RETURN_ANSWER(call, __VA_ARGS__);                           \
 	} while (0)
 /* The same, of what makes a stream. */
 #define RETURN_RETRIED_STREAM(call, ...)                                       \
 	do {                                                                   \
 		if (vs_enter(VS_API_##call))                                   \
 			vs_stream_made();                                      \
-		RETURN_ANSWER(call, __VA_ARGS__);                              \
+		VS_RETURN_ANSWER(call, __VA_ARGS__);                           \
 	} while (0)
 
 /*
@@ -374,7 +367,8 @@ VS_EXPORT CUresult CUDAAPI cuLaunchCooperativeKernelMultiDevice(
 
 	for (unsigned int i = 1; is_open && params && i < n; i++)
 		vs_stream_given(params[i].hStream, false);
-	RETURN_ANSWER(cuLaunchCooperativeKernelMultiDevice, params, n, flags);
+	VS_RETURN_ANSWER(cuLaunchCooperativeKernelMultiDevice, params, n,
+			 flags);
 }
 
 VS_EXPORT CUresult CUDAAPI cuLaunch(CUfunction f)
