@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * random_work [--seconds N] [--seed S] [--threads N] [--streams N] [--live MIB]
- *      [--share PERCENT] [--bits N] [--lag US] [--pause S] [--trim]
+ *      [--share PERCENT] [--bits N] [--lag US] [--pause S] [--devices N]
+ *      [--trim]
  *
  * A correct program at random: threads allocate, fill, change, copy, check and
  * free blocks, in several streams and graphs, and free while work with them is
@@ -11,9 +12,12 @@
  * at most, or all of them --share of the device; blocks are smaller than
  * 2^(bits + 1), --lag is how long a kernel waits at most. It begins after
  * --pause, when it has all that cannot be without, as other processes have.
- * With no streams everything is in the NULL stream. --trim sends SIGUSR2 all
- * the time. Out of memory is no error: the thread gives half of its own back.
- * The same seed makes each thread begin the same way.
+ * With no streams everything is in the NULL stream. --devices: blocks are of
+ * any of them, and so is who works with them; before the free of one its own
+ * device waits for the kernels of others, which the driver's free does not (nor
+ * for copies but those). --trim sends SIGUSR2 all the time. Out of memory is no
+ * error: the thread gives half of its own back. The same seed makes each thread
+ * begin the same way.
  */
 #include <signal.h>
 #include <unistd.h>
@@ -79,11 +83,11 @@ __global__ void check(const volatile uint32_t *p, size_t n, uint32_t seed,
 
 struct options {
 	long seconds = 5, seed = 1, threads = 4, streams = 3, live = 2048,
-	     share = 0, bits = 26, lag = 300, pause = 0, trim = 0;
+	     share = 0, bits = 26, lag = 300, pause = 0, devices = 1, trim = 0;
 };
 
 static options opt;
-static unsigned long long *wrong; /* on the device */
+static std::vector<unsigned long long *> wrong; /* one on each device */
 static std::atomic<bool> is_done;
 static std::atomic<unsigned long> n_ops, n_allocs, n_short, n_seen_wrong;
 
@@ -94,7 +98,26 @@ struct block {
 	uint32_t seed;
 	int stream;	  /* of the last write */
 	unsigned readers; /* streams that read it since */
+	int device;
+	unsigned far; /* streams of other devices whose kernels had it */
 };
+
+/* Streams are numbered over all devices, a device's NULL stream first. */
+static int streams_each()
+{
+	return (int)opt.streams + 1;
+}
+
+static int device_of(int stream)
+{
+	return stream / streams_each();
+}
+
+static void use_device(int device)
+{
+	if (opt.devices > 1)
+		TRY(cudaSetDevice(device));
+}
 
 /* Blocks that another thread is to free; their work may be under way. */
 static std::mutex shelf_lock;
@@ -105,19 +128,22 @@ class worker
       public:
 	explicit worker(int index) : chance(opt.seed * 1000 + index)
 	{
-		streams.push_back(nullptr);
-		for (int i = 0; i < opt.streams; i++) {
-			cudaStream_t stream;
+		for (int i = 0; i < opt.devices * streams_each(); i++) {
+			cudaStream_t stream = nullptr;
+			cudaEvent_t event;
+			int of_device = i % streams_each();
 
-			TRY(cudaStreamCreateWithFlags(
-				&stream, i % 2 ? cudaStreamDefault
-					       : cudaStreamNonBlocking));
-			streams.push_back(stream);
-		}
-		events.resize(streams.size());
-		for (cudaEvent_t &event : events)
+			use_device(device_of(i));
+			if (of_device > 0)
+				TRY(cudaStreamCreateWithFlags(
+					&stream, of_device % 2
+							 ? cudaStreamNonBlocking
+							 : cudaStreamDefault));
 			TRY(cudaEventCreateWithFlags(&event,
 						     cudaEventDisableTiming));
+			streams.push_back(stream);
+			events.push_back(event);
+		}
 	}
 
 	void run()
@@ -131,8 +157,8 @@ class worker
 			read(b, any_stream());
 		while (!blocks.empty())
 			drop(0);
-		for (cudaStream_t stream : streams)
-			TRY(cudaStreamSynchronize(stream));
+		for (int i = 0; i < (int)streams.size(); i++)
+			TRY(cudaStreamSynchronize(in(i)));
 	}
 
       private:
@@ -149,7 +175,19 @@ class worker
 
 	int any_stream()
 	{
-		return opt.streams ? (int)up_to(opt.streams + 1) : 0;
+		return streams.size() > 1 ? (int)up_to(streams.size()) : 0;
+	}
+
+	int any_device()
+	{
+		return opt.devices > 1 ? (int)up_to(opt.devices) : 0;
+	}
+
+	/* The stream, whose device is the current one from here on. */
+	cudaStream_t in(int stream)
+	{
+		use_device(device_of(stream));
+		return streams[stream];
 	}
 
 	/* Mostly short, now and then as long as it gets. */
@@ -167,18 +205,40 @@ class worker
 	{
 		if (stream == for_stream)
 			return;
-		TRY(cudaEventRecord(events[for_stream], streams[for_stream]));
-		TRY(cudaStreamWaitEvent(streams[stream], events[for_stream],
-					0));
+		TRY(cudaEventRecord(events[for_stream], in(for_stream)));
+		TRY(cudaStreamWaitEvent(in(stream), events[for_stream], 0));
+	}
+
+	void wait_for_all(int stream, unsigned these)
+	{
+		for (int i = 0; i < (int)streams.size(); i++)
+			if (these >> i & 1)
+				wait_in(stream, i);
+	}
+
+	/* A kernel there has the block. */
+	void lend(block &b, int stream)
+	{
+		if (device_of(stream) != b.device)
+			b.far |= 1u << stream;
+	}
+
+	/* Work of its own device waits for that of all others. */
+	void come_home(block &b)
+	{
+		int home = b.device * streams_each();
+
+		if (!b.far)
+			return;
+		wait_for_all(home, b.far);
+		read(b, home);
 	}
 
 	/* `stream` may write `b` from here on. */
 	void own(block &b, int stream)
 	{
 		wait_in(stream, b.stream);
-		for (int i = 0; i <= opt.streams; i++)
-			if (b.readers >> i & 1)
-				wait_in(stream, i);
+		wait_for_all(stream, b.readers);
 		b.readers = 0;
 		b.stream = stream;
 	}
@@ -186,9 +246,22 @@ class worker
 	void read(block &b, int stream)
 	{
 		wait_in(stream, b.stream);
-		check<<<grid(b.n), 256, 0, streams[stream]>>>(b.p, b.n, b.seed,
-							      pause(), wrong);
+		launch_check(b, stream);
 		b.readers |= 1u << stream;
+	}
+
+	void launch_check(block &b, int stream)
+	{
+		lend(b, stream);
+		check<<<grid(b.n), 256, 0, in(stream)>>>(
+			b.p, b.n, b.seed, pause(), wrong[device_of(stream)]);
+	}
+
+	void launch_change(block &b, int stream, uint32_t by)
+	{
+		lend(b, stream);
+		change<<<grid(b.n), 256, 0, in(stream)>>>(b.p, b.n, by,
+							  pause());
 	}
 
 	void write(block &b, int stream)
@@ -196,8 +269,9 @@ class worker
 		own(b, stream);
 		b.seed = chance();
 		b.n = b.bytes / 4;
-		fill<<<grid(b.n), 256, 0, streams[stream]>>>(b.p, b.n, b.seed,
-							     pause());
+		lend(b, stream);
+		fill<<<grid(b.n), 256, 0, in(stream)>>>(b.p, b.n, b.seed,
+							pause());
 	}
 
 	void alter(block &b, int stream)
@@ -206,8 +280,7 @@ class worker
 
 		own(b, stream);
 		b.seed += by;
-		change<<<grid(b.n), 256, 0, streams[stream]>>>(b.p, b.n, by,
-							       pause());
+		launch_change(b, stream, by);
 	}
 
 	void copy(block &to, block &from, int stream)
@@ -218,8 +291,14 @@ class worker
 		wait_in(stream, from.stream);
 		to.n = std::min(to.bytes / 4, from.n);
 		to.seed = from.seed;
-		TRY(cudaMemcpyAsync(to.p, from.p, to.n * 4,
-				    cudaMemcpyDeviceToDevice, streams[stream]));
+		if (to.device != from.device && up_to(2))
+			TRY(cudaMemcpyPeerAsync(to.p, to.device, from.p,
+						from.device, to.n * 4,
+						in(stream)));
+		else
+			TRY(cudaMemcpyAsync(to.p, from.p, to.n * 4,
+					    cudaMemcpyDeviceToDevice,
+					    in(stream)));
 		from.readers |= 1u << stream;
 	}
 
@@ -230,8 +309,8 @@ class worker
 
 		wait_in(stream, b.stream);
 		TRY(cudaMemcpyAsync(seen, b.p + at, n * 4,
-				    cudaMemcpyDeviceToHost, streams[stream]));
-		TRY(cudaStreamSynchronize(streams[stream]));
+				    cudaMemcpyDeviceToHost, in(stream)));
+		TRY(cudaStreamSynchronize(in(stream)));
 		for (size_t i = 0; i < n; i++)
 			if (seen[i] != word(at + i, b.seed))
 				n_seen_wrong++;
@@ -247,19 +326,17 @@ class worker
 		cudaError_t result;
 
 		own(b, stream);
-		TRY(cudaStreamBeginCapture(streams[stream],
+		TRY(cudaStreamBeginCapture(in(stream),
 					   cudaStreamCaptureModeThreadLocal));
-		check<<<grid(b.n), 256, 0, streams[stream]>>>(b.p, b.n, b.seed,
-							      pause(), wrong);
-		change<<<grid(b.n), 256, 0, streams[stream]>>>(b.p, b.n, by,
-							       pause());
-		TRY(cudaStreamEndCapture(streams[stream], &graph));
+		launch_check(b, stream);
+		launch_change(b, stream, by);
+		TRY(cudaStreamEndCapture(in(stream), &graph));
 		result = cudaGraphInstantiate(&exec, graph, 0);
 		TRY(cudaGraphDestroy(graph));
 		if (result == cudaErrorMemoryAllocation)
 			return be_short();
 		TRY(result);
-		result = cudaGraphLaunch(exec, streams[stream]);
+		result = cudaGraphLaunch(exec, in(stream));
 		TRY(cudaGraphExecDestroy(exec));
 		if (result == cudaErrorMemoryAllocation)
 			return be_short();
@@ -276,6 +353,8 @@ class worker
 
 	void drop(size_t index)
 	{
+		come_home(blocks[index]);
+		use_device(any_device());
 		TRY(cudaFree(blocks[index].p));
 		forget(index);
 	}
@@ -283,6 +362,7 @@ class worker
 	/* Another thread, or this one later, frees it. */
 	void hand_over(size_t index)
 	{
+		come_home(blocks[index]);
 		std::lock_guard<std::mutex> guard(shelf_lock);
 
 		shelf.push_back(blocks[index].p);
@@ -310,17 +390,17 @@ class worker
 		size_t n = 1 + up_to(1u << 20);
 		uint32_t *p, seed = chance();
 		cudaError_t result =
-			cudaMallocAsync((void **)&p, n * 4, streams[stream]);
+			cudaMallocAsync((void **)&p, n * 4, in(stream));
 
 		if (result == cudaErrorMemoryAllocation) {
 			be_short();
 			return;
 		}
 		TRY(result);
-		fill<<<grid(n), 256, 0, streams[stream]>>>(p, n, seed, 0);
-		check<<<grid(n), 256, 0, streams[stream]>>>(p, n, seed, 0,
-							    wrong);
-		TRY(cudaFreeAsync(p, streams[stream]));
+		fill<<<grid(n), 256, 0, in(stream)>>>(p, n, seed, 0);
+		check<<<grid(n), 256, 0, in(stream)>>>(
+			p, n, seed, 0, wrong[device_of(stream)]);
+		TRY(cudaFreeAsync(p, in(stream)));
 	}
 
 	void be_short()
@@ -337,11 +417,13 @@ class worker
 	{
 		size_t bits = 2 + up_to((unsigned)opt.bits - 1);
 		size_t bytes = (1ull << bits) + up_to(1u << bits);
-		block b = {nullptr, 0, bytes, 0, any_stream(), 0};
+		block b = {nullptr,	 0, bytes,	  0,
+			   any_stream(), 0, any_device(), 0};
 		cudaError_t result;
 
 		while (!blocks.empty() && live + bytes > opt.live << 20)
 			leave(up_to(blocks.size()));
+		use_device(b.device);
 		result = cudaMalloc((void **)&b.p, bytes);
 		if (result == cudaErrorMemoryAllocation) {
 			be_short();
@@ -400,14 +482,37 @@ class worker
 };
 
 /* A kernel's first launch may take memory. */
-static void load_kernels()
+static void load_kernels(unsigned long long *p)
 {
-	uint32_t *p = (uint32_t *)wrong;
-
-	fill<<<1, 1>>>(p, 0, 0, 0);
-	change<<<1, 1>>>(p, 0, 0, 0);
-	check<<<1, 1>>>(p, 0, 0, 0, wrong);
+	fill<<<1, 1>>>((uint32_t *)p, 0, 0, 0);
+	change<<<1, 1>>>((uint32_t *)p, 0, 0, 0);
+	check<<<1, 1>>>((uint32_t *)p, 0, 0, 0, p);
 	TRY(cudaDeviceSynchronize());
+}
+
+static void prepare_device(int device)
+{
+	unsigned long long *p;
+
+	TRY(cudaSetDevice(device));
+	for (int peer = 0; peer < opt.devices; peer++)
+		if (peer != device)
+			TRY(cudaDeviceEnablePeerAccess(peer, 0));
+	TRY(cudaMalloc(&p, sizeof(*p)));
+	TRY(cudaMemset(p, 0, sizeof(*p)));
+	wrong.push_back(p);
+	load_kernels(p);
+}
+
+static unsigned long long count_wrong()
+{
+	unsigned long long n, sum = n_seen_wrong;
+
+	for (unsigned long long *p : wrong) {
+		TRY(cudaMemcpy(&n, p, sizeof(n), cudaMemcpyDeviceToHost));
+		sum += n;
+	}
+	return sum;
 }
 
 static void read_options(int argc, char **argv)
@@ -420,7 +525,7 @@ static void read_options(int argc, char **argv)
 		{"--threads", &opt.threads}, {"--streams", &opt.streams},
 		{"--live", &opt.live},	     {"--bits", &opt.bits},
 		{"--lag", &opt.lag},	     {"--share", &opt.share},
-		{"--pause", &opt.pause},
+		{"--pause", &opt.pause},     {"--devices", &opt.devices},
 	};
 
 	for (int i = 1; i < argc; i++) {
@@ -452,13 +557,12 @@ int main(int argc, char **argv)
 
 	read_options(argc, argv);
 	end += std::chrono::seconds(opt.pause + opt.seconds);
-	TRY(cudaMalloc(&wrong, sizeof(*wrong)));
-	TRY(cudaMemset(wrong, 0, sizeof(*wrong)));
+	for (int i = 0; i < opt.devices; i++)
+		prepare_device(i);
 	TRY(cudaMemGetInfo(&n_free, &n_bytes));
 	if (opt.share)
-		opt.live =
-			(long)(n_bytes >> 20) * opt.share / 100 / opt.threads;
-	load_kernels();
+		opt.live = (long)(n_bytes >> 20) * opt.devices * opt.share /
+			   100 / opt.threads;
 	for (int i = 0; i < opt.threads; i++)
 		workers.emplace_back(i);
 	std::this_thread::sleep_for(std::chrono::seconds(opt.pause));
@@ -474,9 +578,7 @@ int main(int argc, char **argv)
 		thread.join();
 	for (uint32_t *p : shelf)
 		TRY(cudaFree(p));
-	TRY(cudaMemcpy(&n_wrong, wrong, sizeof(n_wrong),
-		       cudaMemcpyDeviceToHost));
-	n_wrong += n_seen_wrong;
+	n_wrong = count_wrong();
 	std::printf("seed %ld: %lu operations, %lu allocations, %lu out of "
 		    "memory, %llu wrong\n",
 		    opt.seed, n_ops.load(), n_allocs.load(), n_short.load(),
