@@ -14,10 +14,10 @@
  * --pause, when it has all that cannot be without, as other processes have.
  * With no streams everything is in the NULL stream. --devices: blocks are of
  * any of them, and so is who works with them; before the free of one its own
- * device waits for the kernels of others, which the driver's free does not (nor
- * for copies but those). --trim sends SIGUSR2 all the time. Out of memory is no
- * error: the thread gives half of its own back. The same seed makes each thread
- * begin the same way.
+ * device waits for the work of others, which the driver's free does not always.
+ * --trim sends SIGUSR2 all the time. Out of memory is no error: the thread
+ * gives half of its own back. The same seed makes each thread begin the same
+ * way.
  */
 #include <signal.h>
 #include <unistd.h>
@@ -31,6 +31,7 @@
 #include <cstring>
 #include <mutex>
 #include <random>
+#include <shared_mutex>
 #include <thread>
 #include <vector>
 
@@ -99,7 +100,7 @@ struct block {
 	int stream;	  /* of the last write */
 	unsigned readers; /* streams that read it since */
 	int device;
-	unsigned far; /* streams of other devices whose kernels had it */
+	unsigned far; /* streams of other devices that had it */
 };
 
 /* Streams are numbered over all devices, a device's NULL stream first. */
@@ -119,6 +120,8 @@ static void use_device(int device)
 		TRY(cudaSetDevice(device));
 }
 
+/* To wait for a whole device ends every capture there. */
+static std::shared_mutex captures;
 /* Blocks that another thread is to free; their work may be under way. */
 static std::mutex shelf_lock;
 static std::vector<uint32_t *> shelf;
@@ -216,7 +219,7 @@ class worker
 				wait_in(stream, i);
 	}
 
-	/* A kernel there has the block. */
+	/* Work there has the block. */
 	void lend(block &b, int stream)
 	{
 		if (device_of(stream) != b.device)
@@ -289,6 +292,8 @@ class worker
 			return;
 		own(to, stream);
 		wait_in(stream, from.stream);
+		lend(to, stream);
+		lend(from, stream);
 		to.n = std::min(to.bytes / 4, from.n);
 		to.seed = from.seed;
 		if (to.device != from.device && up_to(2))
@@ -316,6 +321,26 @@ class worker
 				n_seen_wrong++;
 	}
 
+	cudaGraph_t capture(block &b, int stream, uint32_t by)
+	{
+		std::shared_lock<std::shared_mutex> guard(captures);
+		cudaGraph_t graph;
+
+		TRY(cudaStreamBeginCapture(in(stream),
+					   cudaStreamCaptureModeThreadLocal));
+		launch_check(b, stream);
+		launch_change(b, stream, by);
+		TRY(cudaStreamEndCapture(in(stream), &graph));
+		return graph;
+	}
+
+	void wait_for_device()
+	{
+		std::lock_guard<std::shared_mutex> guard(captures);
+
+		TRY(cudaDeviceSynchronize());
+	}
+
 	/* In a graph that is gone when its work begins. */
 	void graph(block &b)
 	{
@@ -326,11 +351,7 @@ class worker
 		cudaError_t result;
 
 		own(b, stream);
-		TRY(cudaStreamBeginCapture(in(stream),
-					   cudaStreamCaptureModeThreadLocal));
-		launch_check(b, stream);
-		launch_change(b, stream, by);
-		TRY(cudaStreamEndCapture(in(stream), &graph));
+		graph = capture(b, stream, by);
 		result = cudaGraphInstantiate(&exec, graph, 0);
 		TRY(cudaGraphDestroy(graph));
 		if (result == cudaErrorMemoryAllocation)
@@ -477,7 +498,7 @@ class worker
 		else if (what < 99 && opt.streams)
 			in_order();
 		else if (up_to(40) == 0)
-			TRY(cudaDeviceSynchronize());
+			wait_for_device();
 	}
 };
 
