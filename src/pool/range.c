@@ -29,26 +29,21 @@ static uint64_t within(uint64_t sum, uint64_t most)
 }
 
 /*
- * Threads go on while their counters are added up, and the reader may lose its
- * processor in between: of what one hands out and another takes back either
- * may be missed, without end. So small objects are no fewer than none, and no
- * more than there are slabs for.
+ * From what all caches count. Threads go on while their counters are added up,
+ * and the reader may lose its processor in between: of what one hands out and
+ * another takes back either may be missed, without end. So small objects are no
+ * fewer than none, and no more than there are slabs for.
  */
-void vs_range_live(struct vs_pool *pool, uint64_t *asked_out,
-		   uint64_t *given_out, uint64_t *blocks_out)
+static inline void tell_live(struct vs_pool *pool, uint64_t asked,
+			     uint64_t given, uint64_t blocks,
+			     uint64_t *asked_out, uint64_t *given_out,
+			     uint64_t *blocks_out)
 {
-	uint64_t asked = -vs_stat_get(pool, odd_free_bytes) -
-			 vs_stat_get(pool, lost_bytes);
-	uint64_t given = -vs_stat_get(pool, odd_free_spans) -
-			 vs_stat_get(pool, lost_spans);
-	uint64_t blocks =
-		-vs_stat_get(pool, odd_frees) - vs_stat_get(pool, lost_blocks);
-
-	VS_EACH_TCACHE (tc, pool) {
-		asked += vs_stat_get(tc, live_bytes);
-		given += vs_stat_get(tc, live_spans);
-		blocks += vs_stat_get(tc, allocs) - vs_stat_get(tc, frees);
-	}
+	asked -= vs_stat_get(pool, odd_free_bytes) +
+		 vs_stat_get(pool, lost_bytes);
+	given -= vs_stat_get(pool, odd_free_spans) +
+		 vs_stat_get(pool, lost_spans);
+	blocks -= vs_stat_get(pool, odd_frees) + vs_stat_get(pool, lost_blocks);
 	given = within(given, vs_stat_get(pool, slab_bytes));
 	*asked_out = vs_stat_get(pool, live_bytes) + within(asked, given);
 	*given_out = vs_stat_get(pool, live_spans) + given;
@@ -56,10 +51,43 @@ void vs_range_live(struct vs_pool *pool, uint64_t *asked_out,
 		      within(blocks, given / VS_ALIGN);
 }
 
+void vs_range_live(struct vs_pool *pool, uint64_t *asked_out,
+		   uint64_t *given_out, uint64_t *blocks_out)
+{
+	const struct vs_census *ended = &pool->census;
+	uint64_t asked = ended->live_bytes, given = ended->live_spans;
+	uint64_t blocks = ended->allocs - ended->frees;
+
+	VS_EACH_TCACHE (tc, pool) {
+		asked += vs_stat_get(tc, live_bytes);
+		given += vs_stat_get(tc, live_spans);
+		blocks += vs_stat_get(tc, allocs) - vs_stat_get(tc, frees);
+	}
+	tell_live(pool, asked, given, blocks, asked_out, given_out, blocks_out);
+}
+
+uint64_t vs_range_live_unlocked(struct vs_pool *pool, uint64_t *asked_out,
+				uint64_t *given_out, uint64_t *blocks_out)
+{
+	uint64_t asked = 0, given = 0, blocks = 0, allocs = 0;
+
+	VS_EVERY_TCACHE (tc, pool) {
+		uint64_t n = vs_stat_get(tc, allocs);
+
+		asked += vs_stat_get(tc, live_bytes);
+		given += vs_stat_get(tc, live_spans);
+		blocks += n - vs_stat_get(tc, frees);
+		allocs += n;
+	}
+	tell_live(pool, asked, given, blocks, asked_out, given_out, blocks_out);
+	return allocs;
+}
+
 uint64_t vs_range_allocs(struct vs_pool *pool)
 {
 	uint64_t allocs = vs_stat_get(&pool->stats, large_hit) +
-			  vs_stat_get(&pool->stats, large_miss);
+			  vs_stat_get(&pool->stats, large_miss) +
+			  pool->census.allocs;
 
 	VS_EACH_TCACHE (tc, pool)
 		allocs += vs_stat_get(tc, allocs);

@@ -40,7 +40,7 @@ CUresult vs_range_slab(struct vs_pool *pool, struct vs_ctx *ctx,
 /* Mode sync: waits for all work, as the driver's free does. */
 void vs_range_sync_free(struct vs_pool *pool);
 
-/* Allocations that the pool served, ever; small ones, too. */
+/* Allocations that the pool served, ever; small ones, too. Lock. */
 uint64_t vs_range_allocs(struct vs_pool *pool);
 /* Bytes of slabs that are not live objects. Lock. */
 uint64_t vs_range_slack(struct vs_pool *pool);
@@ -58,8 +58,14 @@ void vs_range_put_off(struct vs_pool *pool, struct vs_range *r);
  */
 void vs_range_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx);
 
-/* Bytes live, asked for and given, ranges and small objects. Signal-safe. */
+/* Bytes live, asked for and given, ranges and small objects. Lock. */
 void vs_range_live(struct vs_pool *pool, uint64_t *asked_out,
 		   uint64_t *given_out, uint64_t *blocks_out);
+/*
+ * The same for who has no lock, which takes longer the more threads there ever
+ * were. Returns the small objects handed out, ever. Signal-safe.
+ */
+uint64_t vs_range_live_unlocked(struct vs_pool *pool, uint64_t *asked_out,
+				uint64_t *given_out, uint64_t *blocks_out);
 
 #endif

@@ -18,6 +18,7 @@
 
 #include "base/stat.h"
 #include "driver/vmm.h"
+#include "pool/census.h"
 #include "pool/chunk.h"
 #include "pool/cover.h"
 #include "pool/fence.h"
@@ -141,7 +142,8 @@ struct vs_pool {
 	struct vs_slabs *slabs; /* of every context with small objects */
 	/* every one made for this pool; pushed under lock, read anywhere */
 	_Atomic(struct vs_tcache *) tcaches;
-	unsigned tight; /* see Note [Tight] in pool/plan.h */
+	struct vs_census census; /* which of them threads have */
+	unsigned tight;		 /* see Note [Tight] in pool/plan.h */
 	/* a heap had no addresses left: when; 0: never */
 	_Atomic uint64_t cramped[VS_N_HEAPS];
 	_Atomic uint64_t cramped_span[VS_N_HEAPS]; /* for so much */

@@ -403,11 +403,10 @@ static uint64_t flush_cache(struct vs_pool *pool, struct vs_tcache *tc,
 
 /*
  * The empty batches of a thread that ends serve others: two of 4 KiB for each
- * class that it ever had anything of. pool.lock held.
+ * class that it ever had anything of. pool.lock and spin held.
  */
 static void close_bins(struct vs_tcache *tc)
 {
-	spin_lock(tc);
 	for (unsigned c = 0; c < VS_N_CLASSES; c++) {
 		struct vs_bin *bin = &tc->bin[c];
 
@@ -419,7 +418,6 @@ static void close_bins(struct vs_tcache *tc)
 		vs_meta_free(bin->freed, sizeof(*bin->freed));
 		bin->idle = bin->freed = NULL;
 	}
-	spin_unlock(tc);
 }
 
 struct vs_tcache *vs_tcache_find(struct vs_thread *t, CUcontext handle)
@@ -433,13 +431,17 @@ struct vs_tcache *vs_tcache_find(struct vs_thread *t, CUcontext handle)
 	return NULL;
 }
 
-/* A cache of this thread whose context has died serves the new one. */
-static struct vs_tcache *reuse_dead(struct vs_thread *t, struct vs_pool *pool)
+/*
+ * A cache of this thread whose context has died serves the new one; so does one
+ * of the thread that had this one's struct.
+ */
+static struct vs_tcache *reuse(struct vs_thread *t, struct vs_pool *pool)
 {
 	struct vs_tcache *tc;
 
 	for (tc = t->cache; tc; tc = tc->next) {
-		if (tc->pool == pool && atomic_load(&tc->ctx->is_dead))
+		if (tc->pool == pool &&
+		    (!tc->handle || atomic_load(&tc->ctx->is_dead)))
 			return tc;
 	}
 	return NULL;
@@ -448,7 +450,7 @@ static struct vs_tcache *reuse_dead(struct vs_thread *t, struct vs_pool *pool)
 struct vs_tcache *vs_tcache_make(struct vs_thread *t, struct vs_pool *pool,
 				 struct vs_ctx *ctx)
 {
-	struct vs_tcache *tc = reuse_dead(t, pool);
+	struct vs_tcache *tc = reuse(t, pool);
 	bool is_new = !tc;
 
 	if (is_new)
@@ -461,10 +463,13 @@ struct vs_tcache *vs_tcache_make(struct vs_thread *t, struct vs_pool *pool,
 	 * What the cache holds of a context that is just dying goes with it.
 	 * Its flush may be yet to come, and would not know the cache any more.
 	 */
-	flush_bins(pool, tc, true);
+	if (tc->handle)
+		flush_bins(pool, tc, true);
 	/* slabs that a dead one was given now would stay for ever */
 	tc->slabs = atomic_load(&ctx->is_dead) ? NULL : vs_slabs_of(pool, ctx);
 	if (tc->slabs) {
+		if (!tc->handle)
+			vs_census_enter(&pool->census, tc);
 		tc->pool = pool;
 		tc->ctx = ctx;
 		tc->handle = ctx->handle;
@@ -581,14 +586,25 @@ void vs_tcache_flush_unused(struct vs_pool *pool)
 	}
 }
 
+/* The context may just be dying: what it still has here goes with it. */
+static void retire(struct vs_pool *pool, struct vs_tcache *tc)
+{
+	pthread_mutex_lock(&pool->lock);
+	spin_lock(tc);
+	flush_bins(pool, tc, atomic_load(&tc->ctx->is_dead));
+	close_bins(tc);
+	tc->handle = NULL;
+	spin_unlock(tc);
+	vs_census_leave(&pool->census, tc);
+	pthread_mutex_unlock(&pool->lock);
+}
+
 void vs_tcache_exit(struct vs_thread *t)
 {
 	vs_thread_go_deeper(t);
 	for (struct vs_tcache *tc = t->cache; tc; tc = tc->next) {
-		pthread_mutex_lock(&tc->pool->lock);
-		flush_cache(tc->pool, tc, false);
-		close_bins(tc);
-		pthread_mutex_unlock(&tc->pool->lock);
+		if (tc->handle)
+			retire(tc->pool, tc);
 	}
 	vs_thread_come_back(t);
 }

@@ -5,7 +5,8 @@
  *
  * A cache is used by its thread; a spinlock of its own, hardly ever contended,
  * lets a trim or a dying context empty it from another thread. It is never
- * freed: an ended thread's cache is emptied and goes to the next thread.
+ * freed: an ended thread's cache is emptied and goes to the next thread, under
+ * whatever context of the device (see pool/census for what it counted).
  *
  * Note [Shares]: full batches of many threads may be more than is held for what
  * the program needs. Then whoever needs a slab empties the caches of all
@@ -20,6 +21,7 @@
 #ifndef VS_POOL_TCACHE_H
 #define VS_POOL_TCACHE_H
 
+#include <bsd/sys/queue.h>
 #include <cuda.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -45,10 +47,10 @@ struct vs_bin {
 };
 
 struct vs_tcache {
-	struct vs_tcache *next;	     /* of the same thread; constant */
-	struct vs_tcache *next_made; /* of the same pool; constant */
-	CUcontext handle;	     /* the key; spin */
-	struct vs_ctx *ctx;	     /* spin */
+	struct vs_tcache *next;	      /* of the same thread; constant */
+	LIST_ENTRY(vs_tcache) listed; /* pool/census */
+	CUcontext handle;   /* the key; spin; NULL: its thread has ended */
+	struct vs_ctx *ctx; /* spin */
 	struct vs_pool *pool;
 	struct vs_slabs *slabs;
 	_Atomic int spin;
@@ -65,14 +67,19 @@ struct vs_tcache {
 	struct vs_bin bin[VS_N_CLASSES];
 	uint64_t seen_calls; /* by vs_tcache_flush_unused(); pool.lock */
 	bool is_rested;	     /* it was emptied then, and not used since */
+	struct vs_tcache *next_made; /* of the same pool; constant */
 };
 
-/* Each of a pool's caches; the list only grows. No lock. */
+/* Each of a pool's caches that a thread has; all others are empty. Lock. */
 #define VS_EACH_TCACHE(tc, pool)                                               \
+	for (struct vs_tcache *tc = LIST_FIRST(&(pool)->census.listed); tc;    \
+	     tc = LIST_NEXT(tc, listed))
+/* Each that was ever made; the list only grows. No lock. */
+#define VS_EVERY_TCACHE(tc, pool)                                              \
 	for (struct vs_tcache *tc = vs_tcache_first(pool); tc;                 \
 	     tc = tc->next_made)
 
-/* The first of them. */
+/* The first of these. */
 static inline struct vs_tcache *vs_tcache_first(struct vs_pool *pool)
 {
 	return atomic_load_explicit(&pool->tcaches, memory_order_acquire);

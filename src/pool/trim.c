@@ -524,15 +524,13 @@ uint64_t vs_pool_reclaimable(uint64_t *limit_out, uint64_t *held_out)
 void vs_pool_refresh(int i)
 {
 	struct vs_pool *pool = vs_pool_by_index(i);
-	uint64_t asked, given, blocks, hits = 0;
+	uint64_t asked, given, blocks, hits;
 
 	if (!pool)
 		return;
-	vs_range_live(pool, &asked, &given, &blocks);
+	hits = vs_range_live_unlocked(pool, &asked, &given, &blocks);
 	vs_stat_set(&pool->stats, live, asked);
 	vs_stat_set(&pool->stats, blocks, blocks);
-	VS_EACH_TCACHE (tc, pool)
-		hits += vs_stat_get(tc, allocs);
 	atomic_store(&pool->stats.small_hit,
 		     hits - vs_stat_get(&pool->stats, small_miss));
 }

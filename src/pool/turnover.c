@@ -41,7 +41,7 @@
 /* Bytes that were ever handed out. */
 static uint64_t all_handed(struct vs_pool *pool)
 {
-	uint64_t handed = pool->turnover.handed;
+	uint64_t handed = pool->turnover.handed + pool->census.alloc_spans;
 
 	VS_EACH_TCACHE (tc, pool)
 		handed += vs_stat_get(tc, alloc_spans);
