@@ -448,10 +448,11 @@ static uint64_t lesser(uint64_t a, uint64_t b)
  * The pool's idle and pending memory is free to the program, and the card is
  * no larger than knob MEMORY_LIMIT.
  */
-static void add_reclaimable(size_t *free_out, size_t *total_out)
+static void add_reclaimable(struct vs_pool *pool, size_t *free_out,
+			    size_t *total_out)
 {
 	uint64_t limit = 0, held = 0;
-	uint64_t reclaimable = vs_pool_reclaimable(&limit, &held);
+	uint64_t reclaimable = vs_pool_reclaimable(pool, &limit, &held);
 	uint64_t free = *free_out + reclaimable, total = *total_out;
 
 	if (limit && limit < total) {
@@ -466,7 +467,8 @@ static void add_reclaimable(size_t *free_out, size_t *total_out)
 
 enum { INFO_TRIES = 8 };
 
-static CUresult get_info(size_t *free_out, size_t *total_out)
+static CUresult get_info(struct vs_pool *pool, size_t *free_out,
+			 size_t *total_out)
 {
 	CUresult result = vs_real.cuMemGetInfo_v2(free_out, total_out);
 	size_t free, total;
@@ -479,7 +481,7 @@ static CUresult get_info(size_t *free_out, size_t *total_out)
 	} else if (vs_real.cuMemGetInfo_v2(&free, &total) != CUDA_SUCCESS) {
 		return result;
 	}
-	add_reclaimable(&free, &total);
+	add_reclaimable(pool, &free, &total);
 	if (free_out)
 		*free_out = free;
 	if (total_out)
@@ -487,23 +489,34 @@ static CUresult get_info(size_t *free_out, size_t *total_out)
 	return result;
 }
 
-VS_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
+/* What goes back meanwhile would count twice, or not at all. */
+static CUresult get_info_at_rest(struct vs_pool *pool, size_t *free_out,
+				 size_t *total_out)
 {
-	uint64_t before, after;
-	struct vs_thread *t;
+	uint64_t before, after = vs_pool_moves(pool);
 	CUresult result;
 	int n = 0;
+
+	do {
+		before = after;
+		result = get_info(pool, free_out, total_out);
+		after = vs_pool_moves(pool);
+	} while (result == CUDA_SUCCESS && after != before && ++n < INFO_TRIES);
+	return result;
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemGetInfo_v2(size_t *free_out, size_t *total_out)
+{
+	struct vs_pool *pool;
+	struct vs_thread *t;
+	CUresult result;
 
 	t = vs_enter(VS_API_cuMemGetInfo_v2) ? vs_thread_self() : NULL;
 	if (!vs_thread_go_within(t))
 		return vs_seen(vs_real.cuMemGetInfo_v2(free_out, total_out));
-	/* what goes back meanwhile would count twice, or not at all */
-	after = vs_pool_moves();
-	do {
-		before = after;
-		result = get_info(free_out, total_out);
-		after = vs_pool_moves();
-	} while (result == CUDA_SUCCESS && after != before && ++n < INFO_TRIES);
+	pool = vs_pool_current();
+	result = pool ? get_info_at_rest(pool, free_out, total_out)
+		      : vs_real.cuMemGetInfo_v2(free_out, total_out);
 	vs_thread_come_out(t);
 	return vs_seen(result);
 }

@@ -268,17 +268,47 @@ struct vs_ctx *vs_ctx_ending(CUcontext handle)
 	return c;
 }
 
+/* Of vs_ctx_of(): this handle was asked for last, and nothing has changed. */
+static bool is_last(const struct vs_thread *t, CUcontext handle, uint64_t now)
+{
+	return t->ctx && t->ctx_handle == handle && t->ctx_turn == now;
+}
+
+static struct vs_ctx *remember(struct vs_thread *t, CUcontext handle,
+			       uint64_t now, struct vs_ctx *c)
+{
+	t->ctx = c;
+	t->ctx_handle = handle;
+	t->ctx_turn = now;
+	return c;
+}
+
 struct vs_ctx *vs_ctx_of(struct vs_thread *t, CUcontext handle)
 {
 	/* first: an end that the look-up did not see changes it */
 	uint64_t now = atomic_load(&turn);
 
-	if (t->ctx && t->ctx_handle == handle && t->ctx_turn == now)
-		return t->ctx;
-	t->ctx = vs_ctx_get(handle);
-	t->ctx_handle = handle;
-	t->ctx_turn = now;
-	return t->ctx;
+	return is_last(t, handle, now)
+		       ? t->ctx
+		       : remember(t, handle, now, vs_ctx_get(handle));
+}
+
+CUdevice vs_pool_ctx_device(CUcontext ctx)
+{
+	struct vs_thread *t = vs_thread_self();
+	uint64_t now = atomic_load(&turn);
+	struct vs_ctx *c;
+
+	if (!ctx)
+		return CU_DEVICE_INVALID;
+	if (t && is_last(t, ctx, now)) {
+		c = t->ctx;
+	} else {
+		c = vs_ctx_peek(ctx);
+		if (c && t)
+			remember(t, ctx, now, c);
+	}
+	return c ? c->device : vs_vmm_device_of(ctx);
 }
 
 bool vs_ctx_failed(struct vs_ctx *ctx, CUresult result)

@@ -154,7 +154,7 @@ bool vs_mark_may_bring(struct vs_pool *pool, uint64_t span)
 	/* no chunk is on its way between the driver and the pool */
 	pthread_mutex_lock(&pool->grow);
 	r = vs_real.cuMemGetInfo_v2(&unused, &total);
-	room = vs_pool_reclaimable(&limit, &held);
+	room = vs_pool_reclaimable(pool, &limit, &held);
 	pthread_mutex_unlock(&pool->grow);
 	if (r != CUDA_SUCCESS)
 		return true;

@@ -48,6 +48,7 @@
 #define VS_PASS ((CUresult)-1)
 
 struct vs_ctx;
+struct vs_pool;
 
 /* What a live allocation is; filled by vs_pool_find. */
 struct vs_span {
@@ -123,21 +124,23 @@ void vs_pool_faulted(CUresult result);
 
 /* --- what is idle: trim.c, others.c --- */
 
-/*
- * Idle and pending bytes of the current context's device, for cuMemGetInfo;
- * 0 without a pool. *limit_out: knob MEMORY_LIMIT in bytes, 0: none; *held_out:
- * all that the pool holds.
- */
-uint64_t vs_pool_reclaimable(uint64_t *limit_out, uint64_t *held_out);
+/* The pool of the current context's device; NULL: there is none. */
+struct vs_pool *vs_pool_current(void);
 
 /*
- * A number that grows with each chunk that goes between the driver and the pool
- * of the current context's device: what both of them say is of one moment if it
- * is the same before and after. Waits while one is on its way, but not for long
- * (the caller may come from a callback that the driver made from under the
- * pool): then, and without a pool, 0.
+ * Idle and pending bytes of a pool, for cuMemGetInfo. *limit_out: knob
+ * MEMORY_LIMIT in bytes, 0: none; *held_out: all that the pool holds.
  */
-uint64_t vs_pool_moves(void);
+uint64_t vs_pool_reclaimable(struct vs_pool *pool, uint64_t *limit_out,
+			     uint64_t *held_out);
+
+/*
+ * A number that grows with each chunk that goes between the driver and the
+ * pool: what both of them say is of one moment if it is the same before and
+ * after. Waits while one is on its way, but not for long (the caller may come
+ * from a callback that the driver made from under the pool): then 0.
+ */
+uint64_t vs_pool_moves(struct vs_pool *pool);
 
 /*
  * Gives idle memory of every device back so that another allocating call can
@@ -242,6 +245,12 @@ void vs_pool_green_dying(CUdevice device);
 void vs_pool_green_gone(CUcontext green);
 /* The context that owns what is allocated under `ctx`: this or its primary. */
 CUcontext vs_pool_ctx_owning(CUcontext ctx);
+/*
+ * The device of a live context; CU_DEVICE_INVALID of none, and where the driver
+ * has an error to say. It is asked only of a context that was never seen, or
+ * has ended.
+ */
+CUdevice vs_pool_ctx_device(CUcontext ctx);
 
 /*
  * What `later` is given from now on in its NULL stream, and in streams that

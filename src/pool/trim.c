@@ -173,14 +173,9 @@ static uint64_t relieve_pool(struct vs_pool *pool, bool is_due,
 	return released;
 }
 
-/* The pool of the current context's device, or NULL. */
-static struct vs_pool *current_pool(void)
+struct vs_pool *vs_pool_current(void)
 {
-	CUdevice device;
-
-	return vs_vmm_current_device(&device) == CUDA_SUCCESS
-		       ? vs_pool_of(device)
-		       : NULL;
+	return vs_pool_of(vs_pool_ctx_device(vs_vmm_current()));
 }
 
 uint64_t vs_pool_relieve(bool is_due)
@@ -191,7 +186,7 @@ uint64_t vs_pool_relieve(bool is_due)
 
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
 		released += relieve_pool(pool, is_due, &has_waited);
-	if (released == 0 && (pool = current_pool()))
+	if (released == 0 && (pool = vs_pool_current()))
 		released = vs_others_ask(pool, 0);
 	return released > 0 ? released : has_waited;
 }
@@ -484,13 +479,10 @@ void vs_pool_sync_ended(const struct vs_pool_sync *sync)
  * Not by holding the grow lock over the question: a program that asks in a loop
  * would keep it from those who grow.
  */
-uint64_t vs_pool_moves(void)
+uint64_t vs_pool_moves(struct vs_pool *pool)
 {
-	struct vs_pool *pool = current_pool();
 	uint64_t began = vs_vmm_clock();
 
-	if (!pool)
-		return 0;
 	for (unsigned round = 0; pthread_mutex_trylock(&pool->grow) != 0;
 	     round++) {
 		if (vs_vmm_clock() - began > MOVE_PATIENCE)
@@ -503,20 +495,16 @@ uint64_t vs_pool_moves(void)
 }
 
 /* Memory of the pool that is not the program's at this moment. */
-uint64_t vs_pool_reclaimable(uint64_t *limit_out, uint64_t *held_out)
+uint64_t vs_pool_reclaimable(struct vs_pool *pool, uint64_t *limit_out,
+			     uint64_t *held_out)
 {
 	uint64_t asked, given, blocks, held;
-	struct vs_pool *pool = current_pool();
 
-	*limit_out = *held_out = 0;
-	if (!pool)
-		return 0;
 	pthread_mutex_lock(&pool->lock);
 	vs_range_live(pool, &asked, &given, &blocks);
 	held = pool->chunks.held;
 	pthread_mutex_unlock(&pool->lock);
-	if (pool->memory_limit != UINT64_MAX)
-		*limit_out = pool->memory_limit;
+	*limit_out = pool->memory_limit != UINT64_MAX ? pool->memory_limit : 0;
 	*held_out = held;
 	return held > given ? held - given : 0;
 }
