@@ -110,14 +110,25 @@ static bool decompressible(const struct vs_span *s, uint64_t *out)
 #endif
 
 /*
- * The pool is open to the current device, this one, by more than the program
- * knows: by copies between devices, or by peer access that it has switched off
- * again.
+ * The device of the current context, `current`, as a rule the memory's own.
+ * CU_DEVICE_INVALID: none, or the driver has an error to say.
  */
-static bool is_closed(const struct vs_span *span, CUdevice device)
+static inline CUdevice device_of(CUcontext current, const struct vs_span *span)
+{
+	return current && current == span->ctx ? span->device
+					       : vs_pool_ctx_device(current);
+}
+
+/*
+ * The pool is open to the device of the current context by more than the
+ * program knows: by copies between devices, or by peer access that it has
+ * switched off again.
+ */
+static bool is_closed(const struct vs_span *span, CUcontext current,
+		      CUdevice device)
 {
 	return device != span->device && vs_pool_is_inside(span->base) &&
-	       !vs_peer_is_enabled(vs_vmm_current(), span->ctx);
+	       !vs_peer_is_enabled(current, span->ctx);
 }
 
 /* Of memory that the current context cannot reach, too (on two H200). */
@@ -193,13 +204,14 @@ static bool answer(void *data, CUpointer_attribute attribute, CUdeviceptr p,
 }
 
 /* The address on the current device of what that cannot reach. */
-static bool is_hidden(CUpointer_attribute attribute, const struct vs_span *span)
+static bool is_hidden(CUpointer_attribute attribute, const struct vs_span *span,
+		      CUcontext current)
 {
-	CUdevice device;
+	CUdevice device = CU_DEVICE_INVALID;
 
-	return attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER &&
-	       vs_vmm_current_device(&device) == CUDA_SUCCESS &&
-	       is_closed(span, device);
+	if (attribute == CU_POINTER_ATTRIBUTE_DEVICE_POINTER)
+		device = device_of(current, span);
+	return device != CU_DEVICE_INVALID && is_closed(span, current, device);
 }
 
 /* Whose an address is. */
@@ -231,19 +243,20 @@ VS_EXPORT CUresult CUDAAPI cuPointerGetAttribute(void *data,
 						 CUdeviceptr p)
 {
 	enum owner owner = FOREIGN;
+	CUcontext current = NULL;
 	struct vs_span span;
 	CUresult result;
 
 	if (vs_enter(VS_API_cuPointerGetAttribute))
 		owner = owner_of(p, &span);
-	if (owner == OURS && !vs_vmm_current()) {
+	if (owner == OURS && !(current = vs_vmm_current())) {
 		result = vs_real.cuPointerGetAttribute(data, attribute, p);
 		if (is_refusal(result))
 			return result;
 	}
 	if (owner == OURS && data && answer(data, attribute, p, &span))
 		return CUDA_SUCCESS;
-	if (owner == OURS && data && is_hidden(attribute, &span)) {
+	if (owner == OURS && data && is_hidden(attribute, &span, current)) {
 		*(CUdeviceptr *)data = 0;
 		return CUDA_ERROR_INVALID_VALUE;
 	}
@@ -265,18 +278,52 @@ static CUresult get_unknown(unsigned int n, CUpointer_attribute *attributes,
 	return result;
 }
 
+/* What the driver is to say, by one call as a rule. */
+struct rest {
+	unsigned int n;
+	CUpointer_attribute attributes[8];
+	void *data[8];
+};
+
+static CUresult get_rest(struct rest *rest, CUdeviceptr p)
+{
+	unsigned int n = rest->n;
+
+	rest->n = 0;
+	return n > 0 ? vs_real.cuPointerGetAttributes(n, rest->attributes,
+						      rest->data, p)
+		     : CUDA_SUCCESS;
+}
+
+static CUresult get_later(struct rest *rest, CUpointer_attribute attribute,
+			  void *data, CUdeviceptr p)
+{
+	rest->attributes[rest->n] = attribute;
+	rest->data[rest->n++] = data;
+	return rest->n < sizeof(rest->data) / sizeof(rest->data[0])
+		       ? CUDA_SUCCESS
+		       : get_rest(rest, p);
+}
+
 static CUresult get_ours(unsigned int n, CUpointer_attribute *attributes,
-			 void **data, CUdeviceptr p, const struct vs_span *span)
+			 void **data, CUdeviceptr p, const struct vs_span *span,
+			 CUcontext current)
 {
 	CUresult result = CUDA_SUCCESS;
+	struct rest rest;
 
-	for (unsigned int i = 0; i < n && result == CUDA_SUCCESS; i++)
-		if (!data[i] || !answer(data[i], attributes[i], p, span))
-			result = vs_real.cuPointerGetAttributes(
-				1, &attributes[i], &data[i],
-				is_hidden(attributes[i], span)
-					? vs_unknown_address()
-					: p);
+	rest.n = 0;
+	for (unsigned int i = 0; i < n && result == CUDA_SUCCESS; i++) {
+		if (data[i] && answer(data[i], attributes[i], p, span))
+			continue;
+		result = is_hidden(attributes[i], span, current)
+				 ? vs_real.cuPointerGetAttributes(
+					   1, &attributes[i], &data[i],
+					   vs_unknown_address())
+				 : get_later(&rest, attributes[i], data[i], p);
+	}
+	if (result == CUDA_SUCCESS)
+		result = get_rest(&rest, p);
 	return vs_seen(result);
 }
 
@@ -285,18 +332,19 @@ cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes,
 		       void **data, CUdeviceptr p)
 {
 	enum owner owner = FOREIGN;
+	CUcontext current = NULL;
 	struct vs_span span;
 	CUresult result;
 
 	if (vs_enter(VS_API_cuPointerGetAttributes))
 		owner = owner_of(p, &span);
-	if (owner == OURS && !vs_vmm_current()) {
+	if (owner == OURS && !(current = vs_vmm_current())) {
 		result = vs_real.cuPointerGetAttributes(n, attributes, data, p);
 		if (is_refusal(result))
 			return result;
 	}
 	if (owner == OURS && n && attributes && data)
-		return get_ours(n, attributes, data, p, &span);
+		return get_ours(n, attributes, data, p, &span, current);
 	if (owner == FREE)
 		return get_unknown(n, attributes, data, p);
 	return vs_seen(vs_real.cuPointerGetAttributes(n, attributes, data, p));
@@ -329,19 +377,21 @@ VS_EXPORT CUresult CUDAAPI cuMemGetAddressRange_v2(CUdeviceptr *base_out,
 						   size_t *size_out,
 						   CUdeviceptr p)
 {
+	CUdevice device = CU_DEVICE_INVALID;
 	enum owner owner = FOREIGN;
-	bool is_alive = false;
+	CUcontext current = NULL;
 	struct vs_span span;
-	CUdevice device;
 
 	if (vs_enter(VS_API_cuMemGetAddressRange_v2))
 		owner = owner_of(p, &span);
-	if (owner == OURS)
-		is_alive = vs_vmm_current_device(&device) == CUDA_SUCCESS;
+	if (owner == OURS) {
+		current = vs_vmm_current();
+		device = device_of(current, &span);
+	}
 	/* the driver knows what the current context can reach */
-	if (is_alive && is_closed(&span, device))
+	if (device != CU_DEVICE_INVALID && is_closed(&span, current, device))
 		owner = FREE;
-	if (owner != OURS || !is_alive)
+	if (owner != OURS || device == CU_DEVICE_INVALID)
 		return vs_seen(vs_real.cuMemGetAddressRange_v2(
 			base_out, size_out,
 			owner == FREE ? vs_unknown_address() : p));

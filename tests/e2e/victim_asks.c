@@ -187,13 +187,13 @@ static const struct what {
 	void (*make)(void);
 } list[] = {
 	{"info", 2, info},
-	{"range", 2, range},
-	{"range, beside", 2 + 2, range_beside},
+	{"range", 1, range},
+	{"range, beside", 2 + 1, range_beside},
 	{"attribute", 1, owner},
-	{"device pointer", 4, device_pointer},
-	{"device pointer, beside", 2 + 4, device_pointer_beside},
+	{"device pointer", 2, device_pointer},
+	{"device pointer, beside", 2 + 2, device_pointer_beside},
 	{"attributes", 1, attributes},
-	{"all attributes", 5, all_attributes},
+	{"all attributes", 2, all_attributes},
 	{"attributes of the host", 1, attributes_of_host},
 	{"peer copy", 3, peer_copy},
 	{"peer copy in a stream", 5, peer_copy_in_stream},
