@@ -30,52 +30,23 @@ static uint64_t bit(CUdevice device)
 						      : 0;
 }
 
-static uint64_t current_device(void)
-{
-	CUdevice device;
-
-	return vs_vmm_current_device(&device) == CUDA_SUCCESS ? bit(device) : 0;
-}
-
 /* NULL: of the current context. */
 static uint64_t device_of(CUcontext ctx)
 {
-	CUdevice device;
-
-	if (!ctx)
-		return current_device();
-	device = vs_vmm_device_of(ctx);
-	return device != CU_DEVICE_INVALID ? bit(device) : 0;
+	return bit(vs_pool_ctx_device(ctx ? ctx : vs_vmm_current()));
 }
 
 /* The devices that may run a call: the current one and that of the stream. */
 static uint64_t runners(CUstream stream)
 {
-	uint64_t devices = current_device();
-	CUcontext ctx;
+	CUcontext current = vs_vmm_current(), ctx;
+	uint64_t devices = bit(vs_pool_ctx_device(current));
 
 	if (vs_vmm_is_created(stream) && vs_real.cuStreamGetCtx &&
 	    vs_real.cuStreamGetCtx(stream, &ctx) == CUDA_SUCCESS &&
-	    ctx != vs_vmm_current())
-		devices |= device_of(ctx);
+	    ctx != current)
+		devices |= bit(vs_pool_ctx_device(ctx));
 	return devices;
-}
-
-/*
- * The same of a call that reaches `p`: asked before most calls, and as a rule
- * memory of the current context is all that they reach.
- */
-static uint64_t runners_at(CUdeviceptr p, CUstream stream)
-{
-	CUcontext current = vs_vmm_current(), ctx = current;
-	struct vs_span span;
-
-	if (!vs_pool_find(p, &span) || span.ctx != current)
-		return runners(stream);
-	if (vs_vmm_is_created(stream) && vs_real.cuStreamGetCtx &&
-	    vs_real.cuStreamGetCtx(stream, &ctx) != CUDA_SUCCESS)
-		return runners(stream);
-	return ctx == current ? bit(span.device) : runners(stream);
 }
 
 void vs_copy_note(CUdeviceptr p, struct vs_runners *by)
@@ -83,7 +54,7 @@ void vs_copy_note(CUdeviceptr p, struct vs_runners *by)
 	uint64_t devices = vs_pool_uncounted(p);
 
 	if (devices && !by->is_known) {
-		by->devices = runners_at(p, by->stream);
+		by->devices = runners(by->stream);
 		by->is_known = true;
 	}
 	devices &= by->devices;
@@ -323,12 +294,12 @@ void vs_copy_open_set(CUdeviceptr p, CUcontext ctx)
 
 void vs_copy_open_moved(const CUDA_MEMCPY3D *copy)
 {
-	open_node(copy, atomic_load(&node_devices) | current_device());
+	open_node(copy, atomic_load(&node_devices) | device_of(NULL));
 }
 
 void vs_copy_open_set_moved(CUdeviceptr p)
 {
-	open_set(p, atomic_load(&node_devices) | current_device());
+	open_set(p, atomic_load(&node_devices) | device_of(NULL));
 }
 
 void vs_copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
