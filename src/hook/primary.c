@@ -11,6 +11,7 @@ static struct primary {
 	CUcontext ctx;	    /* NULL: none was seen, or another has it */
 	unsigned n_retains; /* seen */
 	bool is_shared;	    /* others hold it, unseen */
+	bool is_reset;	    /* since it was made: how many hold it is unsure */
 } primaries[VS_MAX_DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of the above */
 
@@ -26,6 +27,29 @@ static bool is_active(CUdevice device)
 	return vs_real.cuDevicePrimaryCtxGetState(device, &flags, &is_active) ==
 		       CUDA_SUCCESS &&
 	       is_active;
+}
+
+/* By a retain that was seen. */
+static bool is_retained(CUdevice device)
+{
+	bool is_seen;
+
+	pthread_mutex_lock(&lock);
+	is_seen = primaries[device].n_retains > 0;
+	pthread_mutex_unlock(&lock);
+	return is_seen;
+}
+
+/* For certain by more than one: the driver has it still after a release. */
+static bool is_retained_twice(CUdevice device)
+{
+	const struct primary *p = &primaries[device];
+	bool is_sure;
+
+	pthread_mutex_lock(&lock);
+	is_sure = p->n_retains > 1 && !p->is_shared && !p->is_reset;
+	pthread_mutex_unlock(&lock);
+	return is_sure;
 }
 
 CUcontext vs_primary_of(CUdevice device)
@@ -80,7 +104,7 @@ void vs_turn_end(struct vs_turn *turn)
 void vs_turn_retain(struct vs_turn *turn, bool is_open, CUdevice device)
 {
 	if (vs_turn_begin(turn, is_open, device))
-		turn->was_active = is_active(device);
+		turn->was_active = is_retained(device) || is_active(device);
 }
 
 void vs_turn_retained(struct vs_turn *turn, CUcontext ctx)
@@ -116,6 +140,8 @@ void vs_turn_release(struct vs_turn *turn)
 	pthread_mutex_lock(&lock);
 	turn->is_told = p->n_retains == 1 && !p->is_shared && !is_held;
 	pthread_mutex_unlock(&lock);
+	/* or the driver refuses, and nothing is to be taken back */
+	turn->is_told = turn->is_told && vs_vmm_is_permitted();
 	if (turn->is_told)
 		turn->ending = vs_context_dying(NULL, turn->device);
 }
@@ -123,7 +149,8 @@ void vs_turn_release(struct vs_turn *turn)
 static void count_release(const struct vs_turn *turn)
 {
 	struct primary *p = &primaries[turn->device];
-	bool is_gone = !is_active(turn->device);
+	bool is_gone =
+		!is_retained_twice(turn->device) && !is_active(turn->device);
 	CUcontext ctx;
 
 	pthread_mutex_lock(&lock);
@@ -134,6 +161,7 @@ static void count_release(const struct vs_turn *turn)
 		p->ctx = NULL;
 		p->n_retains = 0;
 		p->is_shared = false;
+		p->is_reset = false;
 	}
 	pthread_mutex_unlock(&lock);
 	if (is_gone && !turn->is_told && ctx)
@@ -167,17 +195,39 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *out,
 /* The driver's function, of either version. */
 typedef CUresult(CUDAAPI *primary_fn)(CUdevice device);
 
+/*
+ * In a host function, where the driver refuses a release, nobody is waited for:
+ * who has the turn may wait for that very function.
+ */
+static void begin_release(struct vs_turn *turn, bool is_open, CUdevice device)
+{
+	*turn = (struct vs_turn){.device = device};
+	if (!is_open || device < 0 || device >= VS_MAX_DEVICES)
+		return;
+	if (pthread_mutex_trylock(&turns[device]) == 0)
+		turn->lock = &turns[device];
+	else
+		vs_turn_begin(turn, vs_vmm_is_permitted(), device);
+}
+
 static CUresult release_primary(bool is_open, primary_fn real, CUdevice device)
 {
 	struct vs_turn turn;
 	CUresult result;
 
-	vs_turn_begin(&turn, is_open, device);
+	begin_release(&turn, is_open, device);
 	vs_turn_release(&turn);
 	result = vs_seen(real(device));
 	vs_turn_released(&turn, result);
 	vs_turn_end(&turn);
 	return result;
+}
+
+static void note_reset(CUdevice device)
+{
+	pthread_mutex_lock(&lock);
+	primaries[device].is_reset = true;
+	pthread_mutex_unlock(&lock);
 }
 
 /* Refused beneath a green context: then what the primary one owns stays. */
@@ -195,13 +245,15 @@ static CUresult reset_primary(bool is_open, primary_fn real, CUdevice device)
 	if (is_held && result == CUDA_SUCCESS)
 		ending = vs_context_dying(NULL, device);
 	vs_pool_ctx_gone(ending);
+	if (is_begun && result == CUDA_SUCCESS)
+		note_reset(device);
 	vs_turn_end(&turn);
 	return result;
 }
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device)
 {
-	bool is_open = vs_context_enter_end(VS_API_cuDevicePrimaryCtxRelease);
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxRelease);
 
 	return release_primary(is_open, vs_real.cuDevicePrimaryCtxRelease,
 			       device);
@@ -209,8 +261,7 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice device)
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device)
 {
-	bool is_open =
-		vs_context_enter_end(VS_API_cuDevicePrimaryCtxRelease_v2);
+	bool is_open = vs_enter(VS_API_cuDevicePrimaryCtxRelease_v2);
 
 	return release_primary(is_open, vs_real.cuDevicePrimaryCtxRelease_v2,
 			       device);

@@ -7,7 +7,9 @@
  * So the program's own retains and releases are counted here. When the last
  * one is about to go, the pool is told before. The count is not trusted for a
  * device whose context was active before the program was first seen to retain
- * it: then the driver is asked after each release whether the context is gone.
+ * it, nor after a reset: then the driver is asked after each release whether
+ * the context is gone, else only where none was seen to hold it any more. So a
+ * library that retains and releases it for each of its calls costs nothing.
  */
 #ifndef VS_HOOK_PRIMARY_H
 #define VS_HOOK_PRIMARY_H

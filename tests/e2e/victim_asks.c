@@ -198,7 +198,7 @@ static const struct what {
 	{"peer copy", 2, peer_copy},
 	{"peer copy in a stream", 3, peer_copy_in_stream},
 	{"peer copy, beside", 2 + 3, peer_copy_from_beside},
-	{"retain and release", 5, retain},
+	{"retain and release", 2, retain},
 	{"copy", 2, copy},
 	{"copy in a stream", 1, copy_in_stream},
 	{"set in a stream", 1, set_in_stream},
