@@ -93,6 +93,22 @@ bool vs_turn_begin(struct vs_turn *turn, bool is_open, CUdevice device)
 	return true;
 }
 
+/*
+ * In a host function, where the driver refuses both a retain and a release,
+ * nobody is waited for: who has the turn may wait for that very function.
+ */
+static bool begin_unless_refused(struct vs_turn *turn, bool is_open,
+				 CUdevice device)
+{
+	*turn = (struct vs_turn){.device = device};
+	if (!is_open || device < 0 || device >= VS_MAX_DEVICES)
+		return false;
+	if (pthread_mutex_trylock(&turns[device]) != 0)
+		return vs_turn_begin(turn, vs_vmm_is_permitted(), device);
+	turn->lock = &turns[device];
+	return true;
+}
+
 void vs_turn_end(struct vs_turn *turn)
 {
 	if (turn->lock)
@@ -103,7 +119,7 @@ void vs_turn_end(struct vs_turn *turn)
 
 void vs_turn_retain(struct vs_turn *turn, bool is_open, CUdevice device)
 {
-	if (vs_turn_begin(turn, is_open, device))
+	if (begin_unless_refused(turn, is_open, device))
 		turn->was_active = is_retained(device) || is_active(device);
 }
 
@@ -195,27 +211,12 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *out,
 /* The driver's function, of either version. */
 typedef CUresult(CUDAAPI *primary_fn)(CUdevice device);
 
-/*
- * In a host function, where the driver refuses a release, nobody is waited for:
- * who has the turn may wait for that very function.
- */
-static void begin_release(struct vs_turn *turn, bool is_open, CUdevice device)
-{
-	*turn = (struct vs_turn){.device = device};
-	if (!is_open || device < 0 || device >= VS_MAX_DEVICES)
-		return;
-	if (pthread_mutex_trylock(&turns[device]) == 0)
-		turn->lock = &turns[device];
-	else
-		vs_turn_begin(turn, vs_vmm_is_permitted(), device);
-}
-
 static CUresult release_primary(bool is_open, primary_fn real, CUdevice device)
 {
 	struct vs_turn turn;
 	CUresult result;
 
-	begin_release(&turn, is_open, device);
+	begin_unless_refused(&turn, is_open, device);
 	vs_turn_release(&turn);
 	result = vs_seen(real(device));
 	vs_turn_released(&turn, result);

@@ -13,6 +13,8 @@
  *              time, and frees it
  *   refused    a host function tries to end contexts, which the driver
  *              refuses: all of theirs stays
+ *   inside     a host function tries to retain and to release the context
+ *              while its last release waits for that function
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -316,6 +318,42 @@ static void ends_are_refused(void)
 	check_kept(primary, first, 3 * MiB, 5);
 }
 
+static struct held {
+	CUdevice device;
+	CUresult retained, released;
+	atomic_bool is_over;
+} held;
+
+static void CUDA_CB try_to_hold(void *data)
+{
+	struct held *h = data;
+	CUcontext ctx;
+
+	victim_nap(NULL);
+	h->retained = cuDevicePrimaryCtxRetain(&ctx, h->device);
+	h->released = cuDevicePrimaryCtxRelease(h->device);
+	atomic_store(&h->is_over, true);
+}
+
+static void holds_are_refused(void)
+{
+	CUdeviceptr p;
+
+	alarm(20); /* or it waits for ever */
+	victim_start(0);
+	p = victim_alloc(3 * MiB);
+	TRY(cuDeviceGet(&held.device, 0));
+	TRY(cuLaunchHostFunc(NULL, try_to_hold, &held));
+	sim_client_note_free((void *)(uintptr_t)p);
+	TRY(cuDevicePrimaryCtxRelease(held.device));
+	while (!atomic_load(&held.is_over))
+		usleep(1000);
+	CHECK(held.retained == CUDA_ERROR_NOT_PERMITTED);
+	CHECK(held.released == CUDA_ERROR_NOT_PERMITTED);
+	alarm(0);
+	victim_start(0);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "bystander"))
@@ -326,6 +364,8 @@ int main(int argc, char **argv)
 		foreign_frees();
 	else if (argc > 1 && !strcmp(argv[1], "refused"))
 		ends_are_refused();
+	else if (argc > 1 && !strcmp(argv[1], "inside"))
+		holds_are_refused();
 	else
 		resets();
 	check_some(0);
