@@ -47,6 +47,12 @@ struct imported {
 	uint64_t swept; /* the newest sweep that was in vain; table_lock */
 };
 
+/* On the stack of the thread that asks. */
+struct asked {
+	const struct vs_ipc_handle *h; /* one of the exporter's */
+	struct asked *next;
+};
+
 RB_HEAD(tree, imported);
 
 static int compare(const struct imported *a, const struct imported *b)
@@ -61,7 +67,10 @@ RB_GENERATE_STATIC(tree, imported, by_address, compare)
 
 _Atomic int vs_ipc_n_imports;
 _Atomic CUdeviceptr vs_ipc_low = UINTPTR_MAX, vs_ipc_high; /* table_lock */
+/* Exporters that are being asked, each by one thread; `opening`. */
+static struct asked *asked;
 static pthread_mutex_t opening = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t is_answered = PTHREAD_COND_INITIALIZER;
 /* Held over the driver's access calls; who is called back looks pointers up. */
 static pthread_mutex_t table_lock = VS_RECURSIVE_MUTEX;
 static struct imported *imports;		 /* the open ones; table_lock */
@@ -430,7 +439,7 @@ static CUresult enter(struct imported *im, CUdevice home)
 	return r;
 }
 
-static CUresult open_new(struct imported *im, CUdevice home)
+static CUresult bring(struct imported *im, CUdevice home)
 {
 	const struct vs_ipc_handle *h = &im->key.handle;
 	CUresult r;
@@ -452,13 +461,50 @@ static CUresult open_new(struct imported *im, CUdevice home)
 	return r;
 }
 
-/* Lock `opening`: two opens of one handle are one mapping. */
-static CUresult open_counted(const struct key *key, CUdevice device,
-			     CUdeviceptr *out)
+/* The place of the exporter's turn; `opening`. */
+static struct asked **find_asked(const struct vs_ipc_handle *h)
+{
+	struct asked **at = &asked;
+
+	while (*at && memcmp((*at)->h->key, h->key, sizeof(h->key)) != 0)
+		at = &(*at)->next;
+	return at;
+}
+
+/*
+ * No other thread asks this exporter from now on. Others are asked meanwhile:
+ * one that is stopped is waited for for long.
+ */
+static void begin_asking(struct asked *turn)
+{
+	pthread_mutex_lock(&opening);
+	while (*find_asked(turn->h))
+		pthread_cond_wait(&is_answered, &opening);
+	turn->next = asked;
+	asked = turn;
+	pthread_mutex_unlock(&opening);
+}
+
+static void end_asking(const struct asked *turn)
+{
+	struct asked **at;
+
+	pthread_mutex_lock(&opening);
+	at = find_asked(turn->h);
+	if (*at) /* not in a child that was forked meanwhile */
+		*at = turn->next;
+	pthread_cond_broadcast(&is_answered);
+	pthread_mutex_unlock(&opening);
+}
+
+/* In the exporter's turn. */
+static CUresult open_new(const struct key *key, CUdevice device,
+			 CUdeviceptr *out)
 {
 	struct imported *im;
 	CUresult r;
 
+	/* another thread may have had the turn before */
 	if (open_again(key, device, out, &r))
 		return r;
 	im = vs_meta_alloc(sizeof(*im));
@@ -466,7 +512,7 @@ static CUresult open_counted(const struct key *key, CUdevice device,
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	im->key = *key;
 	im->device = device;
-	r = open_new(im, device_of(&key->handle));
+	r = bring(im, device_of(&key->handle));
 	if (r == CUDA_SUCCESS)
 		*out = im->span.base;
 	else
@@ -478,18 +524,23 @@ CUresult vs_ipc_import(const struct vs_ipc_handle *h, CUcontext ctx,
 		       CUdevice device, CUdeviceptr *out)
 {
 	struct key key = {.handle = *h, .ctx = ctx};
+	struct asked turn = {.h = h};
 	CUresult r;
 
 	sweep();
-	pthread_mutex_lock(&opening);
-	r = open_counted(&key, device, out);
-	pthread_mutex_unlock(&opening);
+	if (open_again(&key, device, out, &r))
+		return r;
+	begin_asking(&turn);
+	r = open_new(&key, device, out);
+	end_asking(&turn);
 	return r;
 }
 
 void vs_ipc_import_forked(void)
 {
 	pthread_mutex_init(&opening, NULL);
+	pthread_cond_init(&is_answered, NULL);
+	asked = NULL;
 	pthread_mutex_init(&table_lock, NULL);
 	imports = NULL;
 	RB_INIT(&tree);

@@ -3,8 +3,10 @@
  * ipc_import: opens allocations of other processes under the shim.
  *
  * One mapping a handle and context, counted. The pieces lie in a reservation
- * of their own; the exporter's end does not touch it. Lock order: opening >
- * table; driver calls that do not wait for the GPU may be made under both.
+ * of their own; the exporter's end does not touch it. One thread at a time asks
+ * an exporter, so that two opens of a handle are one mapping; it takes the
+ * table's lock in its turn. Driver calls that do not wait for the GPU may be
+ * made in both.
  */
 #ifndef VS_HOOK_IPC_IMPORT_H
 #define VS_HOOK_IPC_IMPORT_H

@@ -291,6 +291,44 @@ def exporter_ends_stopped():
 
 
 @test
+def exporter_stopped_beside_others():
+    """Only opens of its own memory wait for it, and one handle is one open."""
+    stopped, other = pair()
+    importer = Puppet()
+    before = importer.books()
+    open_one = stopped.share(MiB, 1)[1]
+    handle = stopped.share(3 * MiB, 2)[1]
+    first = importer.do("open", open_one)
+    q, elsewhere = other.share(3 * MiB, 3)
+    importer.do("close", importer.do("open", elsewhere))
+    stop(stopped)
+    importer.do("beside", handle)
+    time.sleep(0.3)
+    start = time.monotonic()
+    for _ in range(20):
+        p = importer.do("open", elsewhere)
+        expect(importer.say("check", p, 3 * MiB, 3), "ok")
+        importer.do("close", p)
+    # what is open already is not asked for
+    expect(importer.do("open", open_one), first)
+    importer.do("close", first)
+    expect(importer.say("child", handle), "ok", "a child")
+    true(time.monotonic() - start < 2.5 * SLOW, "others waited")
+    importer.send("open", handle)
+    time.sleep(0.3)
+    os.kill(stopped.pid, signal.SIGCONT)
+    p = importer.ok_line()
+    expect(importer.do("join"), p, "the other thread's")
+    expect(importer.say("check", p, 3 * MiB, 2), "ok")
+    importer.do("close", p)
+    expect(importer.say("check", p, 3 * MiB, 2), "ok", "closed once")
+    importer.do("close", p)
+    importer.do("close", first)
+    true(importer.say("close", p)[:5] == "CUDA_", "closed thrice")
+    importer.balanced(before)
+
+
+@test
 def exporter_leaves_off():
     """An exporter that ends, or lies, at every step of the talk."""
     real, importer = pair()

@@ -6,6 +6,7 @@
  */
 #include <dirent.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -261,6 +262,37 @@ static void open_handle(const char *text, unsigned flags)
 		printf("ok %llx\n", p);
 }
 
+/* An open in a thread of its own, until "join" asks what came of it. */
+static struct {
+	pthread_t thread;
+	CUipcMemHandle handle;
+	CUdeviceptr p;
+	CUresult result;
+} beside;
+
+static void *open_in_thread(void *unused)
+{
+	(void)unused;
+	TRY(cuCtxSetCurrent(contexts[0]));
+	beside.result = cuIpcOpenMemHandle(&beside.p, beside.handle,
+					   CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	return NULL;
+}
+
+static void open_beside(const char *text)
+{
+	beside.handle = read_handle(text);
+	CHECK(pthread_create(&beside.thread, NULL, open_in_thread, NULL) == 0);
+	printf("ok\n");
+}
+
+static void join_open(void)
+{
+	CHECK(pthread_join(beside.thread, NULL) == 0);
+	if (is_fine(beside.result))
+		printf("ok %llx\n", beside.p);
+}
+
 static void info(void)
 {
 	size_t unused, total;
@@ -355,6 +387,10 @@ static bool obey_memory(const char *verb, const char *text, CUdeviceptr p,
 		open_handle(text, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	} else if (strcmp(verb, "open0") == 0) {
 		open_handle(text, 0);
+	} else if (strcmp(verb, "beside") == 0) {
+		open_beside(text);
+	} else if (strcmp(verb, "join") == 0) {
+		join_open();
 	} else if (strcmp(verb, "copy") == 0) {
 		if (is_fine(cuMemcpy(p, seed, size)) &&
 		    is_fine(cuCtxSynchronize()))
