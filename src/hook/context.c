@@ -213,7 +213,7 @@ struct vs_ctx *vs_context_dying(CUcontext ctx, CUdevice device)
 {
 	CUcontext dead = ctx ? ctx : vs_primary_of(device);
 	struct vs_thread *t = vs_thread_self();
-	struct vs_ctx *ending;
+	struct vs_ctx *ending = NULL;
 
 	vs_thread_go_deeper(t);
 	vs_green_ending(ctx, device);
@@ -221,8 +221,12 @@ struct vs_ctx *vs_context_dying(CUcontext ctx, CUdevice device)
 		forget_attaches(dead);
 		vs_peer_ctx_dying(dead);
 	}
-	vs_ipc_ctx_dying(ctx, device);
-	ending = vs_pool_ctx_dying(ctx, device);
+	if (!ctx)
+		ctx = vs_primary_ending(device);
+	if (ctx) {
+		vs_ipc_ctx_dying(ctx);
+		ending = vs_pool_ctx_dying(ctx);
+	}
 	vs_thread_come_back(t);
 	/* what it leaves is idle now: its age counts though nobody frees */
 	vs_service_wake();

@@ -64,10 +64,10 @@ static inline bool vs_ipc_is_inside(CUdeviceptr p)
 }
 
 /*
- * The context is about to be destroyed or reset (`ctx` NULL: the primary one
- * of `device`): closes what it has open. Call before the driver's function.
+ * The context is about to be destroyed or reset: closes what it has open. Call
+ * before the driver's function.
  */
-void vs_ipc_ctx_dying(CUcontext ctx, CUdevice device);
+void vs_ipc_ctx_dying(CUcontext ctx);
 /* A copy on `device` touches `p`: gives it access, if `p` is an import's. */
 CUresult vs_ipc_reach(CUdeviceptr p, CUdevice device);
 /*

@@ -344,16 +344,14 @@ CUresult vs_ipc_close(CUdeviceptr p)
 }
 
 /* What devices reach whose work is not done stays mapped, and is nobody's. */
-void vs_ipc_ctx_dying(CUcontext ctx, CUdevice device)
+void vs_ipc_ctx_dying(CUcontext ctx)
 {
 	uint64_t settled = 0, patience = PEER_PATIENCE;
 	struct imported *im;
 
 	if (atomic_load(&vs_ipc_n_imports) == 0)
 		return;
-	if (!ctx)
-		ctx = vs_vmm_primary(device);
-	while (ctx && (im = take_one(ctx, 0))) {
+	while ((im = take_one(ctx, 0))) {
 		uint64_t reach = reach_of(im);
 
 		if ((reach & ~settled) &&

@@ -52,6 +52,14 @@ static bool is_retained_twice(CUdevice device)
 	return is_sure;
 }
 
+CUcontext vs_primary_ending(CUdevice device)
+{
+	CUcontext ctx = vs_vmm_primary(device);
+
+	/* the driver names it to who retains it: not without memory for that */
+	return ctx || !is_active(device) ? ctx : vs_primary_of(device);
+}
+
 CUcontext vs_primary_of(CUdevice device)
 {
 	CUcontext ctx;

@@ -55,6 +55,8 @@ void vs_turn_end(struct vs_turn *turn);
 
 /* The primary context that was seen of a device; NULL: none. */
 CUcontext vs_primary_of(CUdevice device);
+/* The one that there is, as far as can be told; NULL: none. */
+CUcontext vs_primary_ending(CUdevice device);
 /* The context is one. */
 bool vs_primary_is(CUcontext ctx);
 /* The handle is another context's from now on. */

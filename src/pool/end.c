@@ -142,13 +142,10 @@ static void take_back(struct vs_ctx *ctx)
 	vs_trim(own);
 }
 
-struct vs_ctx *vs_pool_ctx_dying(CUcontext handle, CUdevice device)
+struct vs_ctx *vs_pool_ctx_dying(CUcontext handle)
 {
-	struct vs_ctx *ctx;
+	struct vs_ctx *ctx = vs_ctx_ending(handle);
 
-	if (!handle)
-		handle = vs_vmm_primary(device);
-	ctx = handle ? vs_ctx_ending(handle) : NULL;
 	if (!ctx || atomic_load(&ctx->is_dead))
 		return ctx;
 	/* its work must be done before its memory goes; an error means that

@@ -218,13 +218,13 @@ void vs_pool_ctx_come(void);
  */
 bool vs_pool_prepare(CUdevice device);
 /*
- * The context is about to be destroyed or reset (`ctx` NULL: the primary one
- * of `device`): waits until it is idle, takes back what it owned, forgets its
- * markers. Call before the driver's own function, and vs_pool_ctx_gone() with
- * the answer (may be NULL) after that, whether it succeeded or not: until then
- * what is allocated under the context is the driver's.
+ * The context is about to be destroyed or reset: waits until it is idle, takes
+ * back what it owned, forgets its markers. Call before the driver's own
+ * function, and vs_pool_ctx_gone() with the answer (may be NULL) after that,
+ * whether it succeeded or not: until then what is allocated under the context
+ * is the driver's.
  */
-struct vs_ctx *vs_pool_ctx_dying(CUcontext ctx, CUdevice device);
+struct vs_ctx *vs_pool_ctx_dying(CUcontext ctx);
 void vs_pool_ctx_gone(struct vs_ctx *ctx);
 /*
  * Called with the id of each live allocation that the end of its context takes,

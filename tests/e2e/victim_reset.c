@@ -117,14 +117,42 @@ static void after_the_last_release(CUdevice device)
 	printf("after the last release: %d\n", after + 32 * MiB >= before);
 }
 
+/* The primary context ends while nobody can retain it, for want of memory. */
+static void end_unnamed(CUdevice device, bool is_reset)
+{
+	CUdeviceptr small = victim_alloc(700), large = victim_alloc(64 * MiB);
+	size_t before, after, total;
+	CUcontext ctx;
+
+	TRY(cuMemGetInfo(&before, &total));
+	sim_client_note_free((void *)(uintptr_t)small);
+	sim_client_note_free((void *)(uintptr_t)large);
+	TRY(is_reset ? cuDevicePrimaryCtxReset(device)
+		     : cuDevicePrimaryCtxRelease(device));
+	while (cuDevicePrimaryCtxRetain(&ctx, device) ==
+	       CUDA_ERROR_OUT_OF_MEMORY)
+		;
+	TRY(cuCtxSetCurrent(ctx));
+	TRY(cuMemGetInfo(&after, &total));
+	printf("memory came back: %d\n", after >= before + 64 * MiB);
+	printf("free afterwards: %s, %s\n", victim_name(cuMemFree(small)),
+	       victim_name(cuMemFree(large)));
+	fill("afterwards");
+}
+
 int main(int argc, char **argv)
 {
 	CUcontext ctx = victim_start(0), second;
-	CUdeviceptr p = victim_alloc(4 * MiB), q;
-	CUdevice device;
 	size_t before, after, total;
+	CUdeviceptr p, q;
+	CUdevice device;
 
 	TRY(cuDeviceGet(&device, 0));
+	if (argc > 2) {
+		end_unnamed(device, !strcmp(argv[2], "reset"));
+		return 0;
+	}
+	p = victim_alloc(4 * MiB);
 	fill("first");
 
 	sim_client_note_free((void *)(uintptr_t)p);

@@ -122,9 +122,9 @@ static inline void begin_capture(CUstream stream)
 }
 
 /* A context ends, by the pool's part and the driver's own. */
-static inline void end_ctx(CUcontext ctx, CUdevice device)
+static inline void end_ctx(CUcontext ctx)
 {
-	vs_pool_ctx_gone(vs_pool_ctx_dying(ctx, device));
+	vs_pool_ctx_gone(vs_pool_ctx_dying(ctx));
 }
 
 #endif

@@ -254,14 +254,14 @@ static void test_not_born_again_meanwhile(void **state)
 
 	(void)state;
 	take(512);
-	gone = vs_pool_ctx_dying(FAKE_CTX, 0);
+	gone = vs_pool_ctx_dying(FAKE_CTX);
 	assert_non_null(gone);
 	expect_pass();
 	assert_null(vs_ctx_peek(FAKE_CTX));
 	assert_int_equal(vs_pool_ctx_count(), 0);
 	expect_all_idle();
 	/* and nobody ends it twice */
-	assert_null(vs_pool_ctx_dying(FAKE_CTX, 0));
+	assert_null(vs_pool_ctx_dying(FAKE_CTX));
 	vs_pool_ctx_gone(gone);
 	/* it failed, or somebody retains it */
 	give(take(512));
@@ -279,7 +279,7 @@ static void test_not_seen_before_its_end(void **state)
 	give(take(512));
 	for (int i = 0; i < 3; i++) {
 		fake.current = FAKE_CTX;
-		gone = vs_pool_ctx_dying(FAKE_CTX, 0);
+		gone = vs_pool_ctx_dying(FAKE_CTX);
 		expect_pass();
 		assert_int_equal(vs_pool_ctx_count(), 1);
 		vs_pool_ctx_gone(gone);
@@ -299,8 +299,8 @@ static void test_handle_of_an_ending_one(void **state)
 
 	(void)state;
 	take(512);
-	gone = vs_pool_ctx_dying(FAKE_CTX, 0);
-	unseen = vs_pool_ctx_dying(OTHER, 0);
+	gone = vs_pool_ctx_dying(FAKE_CTX);
+	unseen = vs_pool_ctx_dying(OTHER);
 	vs_pool_ctx_born(FAKE_CTX, 0);
 	vs_pool_ctx_born(OTHER, 0);
 	p = take(512);
@@ -323,7 +323,7 @@ static void test_green_one_of_an_ending_one(void **state)
 	vs_pool_green_born(OTHER, FAKE_CTX);
 	fake.current = OTHER;
 	take(512);
-	gone = vs_pool_ctx_dying(FAKE_CTX, 0);
+	gone = vs_pool_ctx_dying(FAKE_CTX);
 	expect_pass();
 	assert_int_equal(vs_pool_ctx_count(), 0);
 	vs_pool_ctx_gone(gone);
@@ -359,7 +359,7 @@ static void test_handle_of_a_green_one(void **state)
 	give(take(512));
 	give(take(10 * MiB));
 	assert_int_equal(vs_pool_ctx_count(), 2);
-	end_ctx(FAKE_CTX, 0);
+	end_ctx(FAKE_CTX);
 	take(512);
 }
 
@@ -370,7 +370,7 @@ static void test_capture_beside_the_end(void **state)
 
 	(void)state;
 	take(512);
-	gone = vs_pool_ctx_dying(FAKE_CTX, 0);
+	gone = vs_pool_ctx_dying(FAKE_CTX);
 	vs_capture_before_begin(NULL);
 	vs_capture_after_begin((CUstream)1, false,
 			       CU_STREAM_CAPTURE_MODE_RELAXED, true);
@@ -386,7 +386,7 @@ static CUresult CUDAAPI device_and_end(CUdevice *out)
 
 	*out = 0;
 	if (n++ == 0)
-		end_ctx(FAKE_CTX, 0);
+		end_ctx(FAKE_CTX);
 	return n == 1 ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
@@ -429,7 +429,7 @@ static void free_too_late(size_t size)
 
 	vs_pool_ctx_born(OTHER, 0);
 	p = take(size);
-	gone = vs_pool_ctx_dying(FAKE_CTX, 0);
+	gone = vs_pool_ctx_dying(FAKE_CTX);
 	fake.current = OTHER;
 	take_again(p, size);
 	fake.current = FAKE_CTX;

@@ -319,7 +319,7 @@ static void test_its_frees(void **state)
 	give(other);
 	give(take(4 * KiB));
 	assert_int_equal(fake.natives, 4);
-	vs_pool_ctx_dying(FAKE_CTX, 0);
+	vs_pool_ctx_dying(FAKE_CTX);
 	assert_int_equal(vs_pool_free(q), VS_PASS);
 	assert_false(atomic_load(&vs_pool_of(0)->is_wary));
 	fake.natives = 0;
@@ -389,7 +389,7 @@ static void test_its_end(void **state)
 	(void)state;
 	broken = SECOND_CTX;
 	work();
-	vs_pool_ctx_dying(SECOND_CTX, 0);
+	vs_pool_ctx_dying(SECOND_CTX);
 	broken = NULL;
 	vs_pool_ctx_born(SECOND_CTX, 0);
 	assert_false(vs_ctx_is_beyond(vs_ctx_peek(SECOND_CTX)));

@@ -336,7 +336,7 @@ static void test_an_error_goes_with_its_context(void **state)
 	assert_true(vs_fence_wait(fence, NEVER));
 	assert_true(vs_fence_is_complete(fence, tag));
 	assert_true(atomic_load(&fence->is_broken));
-	end_ctx(SECOND_CTX, 0);
+	end_ctx(SECOND_CTX);
 	assert_false(atomic_load(&fence->is_broken));
 	tag = record(LAG);
 	assert_true(vs_fence_wait_tag(fence, tag, NEVER));
@@ -408,7 +408,7 @@ static void test_the_end_of_a_context_waits_for_peers(void **state)
 	fake.on_unmap = note_unmap;
 	began = fake.now;
 	unmapped = 0;
-	end_ctx(FAKE_CTX, 0);
+	end_ctx(FAKE_CTX);
 	/* for its own work, and then for the peer's */
 	assert_true(unmapped >= began + 2 * LAG);
 	assert_int_equal(fake.held, 0);
@@ -431,7 +431,7 @@ static void test_what_a_peer_copies_outlives_the_context(void **state)
 	fake.current = FAKE_CTX;
 	give(p);
 	give(small);
-	end_ctx(FAKE_CTX, 0);
+	end_ctx(FAKE_CTX);
 	vs_pool_tick();
 	assert_int_not_equal(fake_mapping(p), 0);
 	assert_int_not_equal(fake_mapping(small), 0);

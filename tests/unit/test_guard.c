@@ -333,7 +333,7 @@ static void test_dies_with_its_context(void **state)
 		for (int i = 0; i < N_SIZES; i++)
 			p[i] = take(sizes[i]);
 		give(p[3]);
-		end_ctx(FAKE_CTX, 0);
+		end_ctx(FAKE_CTX);
 		assert_int_equal(fake.held, 0);
 		assert_int_equal(fake.mappings, 0);
 		assert_int_equal(stats()->live, 0);

@@ -292,7 +292,7 @@ static void context_dies(void)
 		if (!s.is_ordered)
 			forget(&s.pending[s.first % MAX_PENDING]);
 	}
-	end_ctx(FAKE_CTX, 0);
+	end_ctx(FAKE_CTX);
 }
 
 static void let_something_fail(void)
@@ -493,7 +493,7 @@ static void test_large_programs(void **state)
 		vs_pool_trim();
 	heap_check(vs_pool_by_index(0));
 	assert_int_equal(fake.held, 0);
-	end_ctx(FAKE_CTX, 0);
+	end_ctx(FAKE_CTX);
 }
 
 /* What a block of whole stretches costs the host: a word for each. */
@@ -517,7 +517,7 @@ static void test_stretches_are_named_once(void **state)
 		assert_int_equal(vs_heap_at(pool, p + at)->base, p);
 	}
 	assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
-	end_ctx(FAKE_CTX, 0);
+	end_ctx(FAKE_CTX);
 }
 
 int main(void)

@@ -59,7 +59,7 @@ static void test_a_context_is_born(void **state)
 	before = fake.now;
 	a_context_comes();
 	assert_in_range(fake.now, before + 2900 * MS, before + 3100 * MS);
-	end_ctx(NEWCOMER, 0);
+	end_ctx(NEWCOMER);
 	fake.lag_ns = 0;
 	check_that_it_is_over();
 }
@@ -74,7 +74,7 @@ static void test_one_is_born_beside_a_capture(void **state)
 	a_context_comes();
 	assert_true(is_all_complete());
 	vs_capture_ended(TWO, false);
-	end_ctx(NEWCOMER, 0);
+	end_ctx(NEWCOMER);
 }
 
 /* It comes to the pool, though no hook told of it before. */
@@ -87,7 +87,7 @@ static void test_one_was_born_unseen(void **state)
 	take(4 * KiB);
 	fake.current = FAKE_CTX;
 	assert_true(is_all_complete());
-	end_ctx(NEWCOMER, 0);
+	end_ctx(NEWCOMER);
 }
 
 /* A peer need not use any stream of ours. */
@@ -145,7 +145,7 @@ static void test_what_is_lent_is_not_waited_for_for_ever(void **state)
 	a_context_comes();
 	vs_pool_pin(large);
 	assert_in_range(fake.now, before, before + 100 * MS);
-	end_ctx(NEWCOMER, 0);
+	end_ctx(NEWCOMER);
 	assert_int_equal(fake.orders, 1);
 }
 

@@ -69,7 +69,7 @@ static void test_freed_in_a_capture_then_a_context_dies(void **state)
 	begin_capture(stream);
 	give(p);
 	vs_capture_ended(stream, false);
-	end_ctx(OTHER, 0);
+	end_ctx(OTHER);
 	fake.now += MS;
 	succeeds(600 * MiB);
 }
@@ -331,7 +331,7 @@ static void test_contexts_that_end_without_markers(void **state)
 		fake.current = OTHER;
 		for (int j = 0; j < N_OBJECTS; j++)
 			take(100 * KiB);
-		end_ctx(OTHER, 0);
+		end_ctx(OTHER);
 	}
 	fake.current = FAKE_CTX;
 	assert_in_range(fake.held, 1, 160 * MiB);

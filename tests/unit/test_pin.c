@@ -223,7 +223,7 @@ static void test_dies_with_its_context(void **state)
 		}
 		for (int i = 0; i < 20; i += 2)
 			give(p[i]);
-		end_ctx(FAKE_CTX, 0);
+		end_ctx(FAKE_CTX);
 		assert_int_equal(fake.held, 0);
 		assert_int_equal(fake.mappings, 0);
 		assert_int_equal(stats()->dead, 0);

@@ -583,7 +583,7 @@ static void test_context_death_gives_everything_back(void **state)
 	(void)state;
 	for (int i = 0; i < 20; i++)
 		p[i] = take(i * 200 * KiB + 1);
-	end_ctx(FAKE_CTX, 0);
+	end_ctx(FAKE_CTX);
 	assert_int_equal(fake.held, 0);
 	assert_int_equal(fake.mappings, 0);
 	for (int i = 0; i < 20; i++)
@@ -625,7 +625,7 @@ static void test_broken_context_goes_to_the_driver(void **state)
 	give(take(10 * MiB));
 	assert_true(fake.natives > 0);
 	/* and recovers with a new context */
-	end_ctx(FAKE_CTX, 0);
+	end_ctx(FAKE_CTX);
 	give(take(10 * MiB));
 }
 

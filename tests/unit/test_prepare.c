@@ -150,7 +150,7 @@ static void test_goes_back_for_good(void **state)
 	assert_int_equal(fake.held, 0);
 	give(take(2 * MiB));
 	/* nor after the context's end, with the next one */
-	end_ctx(FAKE_CTX, 0);
+	end_ctx(FAKE_CTX);
 	vs_pool_ctx_born(FAKE_CTX, 0);
 	assert_true(vs_pool_prepare(0));
 	assert_int_equal(fake.held, 0);
@@ -199,7 +199,7 @@ static void test_driver_refuses(void **state)
 		assert_true(vs_pool_prepare(0));
 		give(take(2 * MiB));
 		give(take(64 * MiB));
-		end_ctx(FAKE_CTX, 0);
+		end_ctx(FAKE_CTX);
 		assert_int_equal(fake.held, 0);
 		assert_int_equal(fake.mappings, 0);
 	}

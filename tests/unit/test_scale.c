@@ -97,7 +97,7 @@ static double end_context(int n)
 	}
 	fake.current = FAKE_CTX;
 	began = seconds();
-	end_ctx(OTHER_CTX, 0);
+	end_ctx(OTHER_CTX);
 	return seconds() - began;
 }
 

@@ -282,7 +282,7 @@ static void test_slabs_are_not_shelved(void **state)
 		take(1024 * KiB);
 	fake.current = FAKE_CTX;
 	churn();
-	end_ctx(other, 0);
+	end_ctx(other);
 	look();
 	assert_int_equal(pool->shelved_bytes, 0);
 }

@@ -89,7 +89,7 @@ static void *end_and_take(void *unused)
 		while (sem_wait(&go) != 0)
 			;
 		current = OTHER;
-		gone = vs_pool_ctx_dying(ENDING, 0);
+		gone = vs_pool_ctx_dying(ENDING);
 		atomic_store(&has_ended, true);
 		for (n_theirs = 0; n_theirs < how_many(); n_theirs++) {
 			if (vs_pool_alloc(size, &theirs[n_theirs]) !=

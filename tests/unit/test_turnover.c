@@ -239,7 +239,7 @@ int pthread_mutex_unlock(pthread_mutex_t *lock)
 	result = next(lock);
 	if (lock == deadly && vs_pool_by_index(0)->pending_bytes == 0) {
 		deadly = NULL;
-		end_ctx(OTHER, 0);
+		end_ctx(OTHER);
 	}
 	return result;
 }

@@ -242,7 +242,7 @@ static void test_ordered_and_a_context_is_born(void **state)
 	vs_pool_before_work();
 	vs_pool_ctx_born(NEWCOMER, 0);
 	assert_int_equal(fake.orders, 0);
-	end_ctx(NEWCOMER, 0); /* which waits for it all */
+	end_ctx(NEWCOMER); /* which waits for it all */
 	take(200 * MiB);
 	give(large);
 	vs_pool_before_work();
