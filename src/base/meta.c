@@ -76,6 +76,11 @@ void *vs_meta_table(size_t size)
 	return p;
 }
 
+void vs_meta_drop_table(void *table, size_t size)
+{
+	munmap(table, size);
+}
+
 /* Note [Huge pages]; where there is not that much room, any pages. */
 static char *fresh_step(void)
 {

@@ -33,6 +33,8 @@ void vs_meta_free(void *p, size_t size);
  * or 512 where pages have 64 KiB. Not in core files. NULL when mmap fails.
  */
 void *vs_meta_table(size_t size);
+/* One that nobody has seen yet. */
+void vs_meta_drop_table(void *table, size_t size);
 
 /* The kernel's vm.overcommit_memory. Tests have their own. */
 extern const char *vs_meta_overcommit_path;

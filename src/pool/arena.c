@@ -76,6 +76,18 @@ static uint64_t slab_space(const struct vs_pool *pool, uint64_t sixteenth)
 		       : wanted / VS_GRANULE * VS_GRANULE;
 }
 
+static bool make_heaps(struct vs_pool *pool, CUdeviceptr slabs_end,
+		       CUdeviceptr middle_end, CUdeviceptr large_end)
+{
+	return vs_heap_init(pool, &pool->heap[VS_HEAP_SLABS], pool->base,
+			    slabs_end) &&
+	       vs_heap_init(pool, &pool->heap[VS_HEAP_MIDDLE], slabs_end,
+			    middle_end) &&
+	       vs_heap_init(pool, &pool->heap[VS_HEAP_LARGE], middle_end,
+			    large_end);
+}
+
+/* The tables are one mapping: what fails leaves nothing of it behind. */
 bool vs_arena_lay_out(struct vs_pool *pool)
 {
 	uint64_t sixteenth = (pool->end - pool->base) / 16;
@@ -83,20 +95,23 @@ bool vs_arena_lay_out(struct vs_pool *pool)
 	CUdeviceptr slabs_end = pool->base + slabs;
 	CUdeviceptr middle_end = slabs_end + 3 * sixteenth;
 	CUdeviceptr large_end = pool->end;
+	size_t by_slab = slabs / VS_SLAB_PAGE * sizeof(*pool->slab_at);
+	size_t by_chunk = vs_chunks_table(pool);
+	size_t size = by_slab + by_chunk + vs_owner_table(pool);
+	char *table = vs_meta_table(size);
 
+	if (!table)
+		return false;
 	if (vs_knobs.guard) {
 		large_end -= 8 * sixteenth / VS_GRANULE * VS_GRANULE;
 		vs_guard_init(pool, large_end);
 	}
-
 	pool->slabs_end = slabs_end;
-	pool->slab_at =
-		vs_meta_table(slabs / VS_SLAB_PAGE * sizeof(*pool->slab_at));
-	return pool->slab_at && vs_chunks_init(pool) && vs_owner_init(pool) &&
-	       vs_heap_init(pool, &pool->heap[VS_HEAP_SLABS], pool->base,
-			    slabs_end) &&
-	       vs_heap_init(pool, &pool->heap[VS_HEAP_MIDDLE], slabs_end,
-			    middle_end) &&
-	       vs_heap_init(pool, &pool->heap[VS_HEAP_LARGE], middle_end,
-			    large_end);
+	pool->slab_at = (void *)table;
+	vs_chunks_init(pool, table + by_slab);
+	vs_owner_init(pool, table + by_slab + by_chunk);
+	if (make_heaps(pool, slabs_end, middle_end, large_end))
+		return true;
+	vs_meta_drop_table(table, size);
+	return false;
 }

@@ -30,10 +30,24 @@ RB_GENERATE_STATIC(vs_chunk_head_tree, vs_chunk, by_head, compare_head)
 RB_GENERATE_STATIC(vs_chunk_tail_tree, vs_chunk, by_tail, compare_tail)
 #undef __unused
 
-bool vs_chunks_init(struct vs_pool *pool)
+static size_t size_of_spots(const struct vs_pool *pool)
+{
+	uint64_t last = pool->end - pool->base - 1;
+
+	return (last / VS_GRANULE + 1) * sizeof(*pool->chunks.spots);
+}
+
+size_t vs_chunks_table(const struct vs_pool *pool)
+{
+	uint64_t last = pool->end - pool->base - 1;
+
+	return size_of_spots(pool) +
+	       (last / VS_STRETCH + 1) * sizeof(*pool->chunks.stretches);
+}
+
+void vs_chunks_init(struct vs_pool *pool, void *table)
 {
 	struct vs_chunks *cs = &pool->chunks;
-	uint64_t last = pool->end - pool->base - 1;
 
 	TAILQ_INIT(&cs->all);
 	TAILQ_INIT(&cs->idle);
@@ -41,10 +55,8 @@ bool vs_chunks_init(struct vs_pool *pool)
 	RB_INIT(&cs->free);
 	RB_INIT(&cs->heads);
 	RB_INIT(&cs->tails);
-	cs->spots = vs_meta_table((last / VS_GRANULE + 1) * sizeof(*cs->spots));
-	cs->stretches =
-		vs_meta_table((last / VS_STRETCH + 1) * sizeof(*cs->stretches));
-	return cs->spots && cs->stretches;
+	cs->spots = table;
+	cs->stretches = (void *)((char *)table + size_of_spots(pool));
 }
 
 /* Brings the gauges in line; lock. */

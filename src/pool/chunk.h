@@ -176,8 +176,9 @@ static inline bool vs_chunks_are_vast(const struct vs_chunks *cs)
 	return cs->vast_bytes > cs->whole_bytes;
 }
 
-/* False without host memory. */
-bool vs_chunks_init(struct vs_pool *pool);
+/* Bytes of the table that vs_chunks_init() takes, all zero. */
+size_t vs_chunks_table(const struct vs_pool *pool);
+void vs_chunks_init(struct vs_pool *pool, void *table);
 
 /*
  * For pool/view: so many more (fewer) bytes are in use; the work of epoch `tag`

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/owner.h"
 
-#include "base/meta.h"
-
 static uint64_t page_no(const struct vs_pool *pool, CUdeviceptr p)
 {
 	return (p - pool->base) / VS_OWNER_PAGE;
 }
 
-bool vs_owner_init(struct vs_pool *pool)
+size_t vs_owner_table(const struct vs_pool *pool)
 {
 	uint64_t last = pool->end - pool->base - 1;
 
-	pool->owner = vs_meta_table((last / VS_OWNER_PAGE + 1) *
-				    sizeof(*pool->owner));
-	return pool->owner != NULL;
+	return (last / VS_OWNER_PAGE + 1) * sizeof(*pool->owner);
+}
+
+void vs_owner_init(struct vs_pool *pool, void *table)
+{
+	pool->owner = table;
 }
 
 void vs_owner_set(struct vs_pool *pool, struct vs_range *r)

@@ -23,8 +23,9 @@
 
 #define VS_OWNER_PAGE ((uint64_t)1 << 20)
 
-/* False without host memory. */
-bool vs_owner_init(struct vs_pool *pool);
+/* Bytes of the table that vs_owner_init() takes, all zero. */
+size_t vs_owner_table(const struct vs_pool *pool);
+void vs_owner_init(struct vs_pool *pool, void *table);
 /* Names a range where it begins; lock. */
 void vs_owner_set(struct vs_pool *pool, struct vs_range *r);
 /* The range that holds `p` (not of the slab heap), in any state; lock. */

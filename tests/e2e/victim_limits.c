@@ -4,6 +4,7 @@
  *
  *   space, data    address space (ulimit -v) or data (ulimit -d) is limited: it
  *                  uses CUDA, and most of what it may have for itself
+ *   little         data is limited to less than the pool's tables
  *   locked         keeps all its memory resident
  *   devices        uses all devices, and a good part of the machine's addresses
  *   small, middle  address space is limited to much: it fills the device with
@@ -184,6 +185,9 @@ int main(int argc, char **argv)
 		use_locked();
 	else if (!strcmp(argv[1], "devices"))
 		use_devices();
+	else if (!strcmp(argv[1], "little"))
+		use(RLIMIT_DATA, status("VmData:"), 140 * MiB, 60 * MiB,
+		    PROT_READ | PROT_WRITE);
 	else
 		use(RLIMIT_DATA, status("VmData:"), 384 * MiB, 192 * MiB,
 		    PROT_READ | PROT_WRITE);
