@@ -60,6 +60,15 @@ static void *reserve(size_t size)
 	return p == MAP_FAILED ? NULL : p;
 }
 
+bool vs_meta_has_room(size_t size)
+{
+	void *p = reserve(size);
+
+	if (p)
+		munmap(p, size);
+	return p != NULL;
+}
+
 void *vs_meta_table(size_t size)
 {
 	void *p = reserve(size);

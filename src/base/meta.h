@@ -36,6 +36,9 @@ void *vs_meta_table(size_t size);
 /* One that nobody has seen yet. */
 void vs_meta_drop_table(void *table, size_t size);
 
+/* Whether so much more could be mapped, in one piece. */
+bool vs_meta_has_room(size_t size);
+
 /* The kernel's vm.overcommit_memory. Tests have their own. */
 extern const char *vs_meta_overcommit_path;
 

@@ -37,20 +37,34 @@ static bool has_room(uint64_t size)
 	       vs_vmm_unreserve(base, size) == CUDA_SUCCESS;
 }
 
+/*
+ * Without limits, too, a process may have fewer than 47 bits of addresses, or
+ * have used most of them: of 4 TiB eight arenas left it 64 GiB. But the first
+ * device is served if it can be.
+ */
+static bool has_addresses(uint64_t size, uint64_t least)
+{
+	return (size / 2 < least && vs_pool_count() == 0) ||
+	       vs_meta_has_room(4 * size);
+}
+
 bool vs_arena_reserve(struct vs_pool *pool)
 {
 	bool is_data, is_modest = is_limited(&is_data);
-	uint64_t size = (uint64_t)8 << 40;
+	uint64_t size = (uint64_t)8 << 40, least = (uint64_t)1 << 30;
 	int n_devices = 1;
 
+	if (least < pool->dev.total * 2)
+		least = pool->dev.total * 2;
 	vs_real.cuDeviceGetCount(&n_devices);
 	while (size * (uint64_t)n_devices > ALL_ARENAS &&
 	       size / 2 >= pool->dev.total * 4)
 		size /= 2;
 	while (is_modest && size / 2 >= pool->dev.total * (is_data ? 4 : 8))
 		size /= 2;
-	while (size >= pool->dev.total * 2 && size >= ((uint64_t)1 << 30)) {
-		if ((!is_modest || has_room(4 * size)) &&
+	while (size >= least) {
+		if ((is_modest ? has_room(4 * size)
+			       : has_addresses(size, least)) &&
 		    vs_vmm_reserve(size, 0, &pool->base) == CUDA_SUCCESS) {
 			pool->end = pool->base + size;
 			return true;

@@ -11,9 +11,9 @@
 struct vs_pool;
 
 /*
- * Reserves the largest arena there is: 8 TiB at most, and those of all devices
- * half of a process's 128 TiB. In a process with limits some times the memory,
- * and a quarter of what is left. False: not even twice the memory.
+ * Reserves the largest arena there is: 8 TiB at most, those of all devices half
+ * of a process's 128 TiB, and a quarter of what is left. In a process with
+ * limits some times the memory. False: not even twice the memory.
  */
 bool vs_arena_reserve(struct vs_pool *pool);
 /*

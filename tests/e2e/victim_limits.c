@@ -7,6 +7,7 @@
  *   little         data is limited to less than the pool's tables
  *   locked         keeps all its memory resident
  *   devices        uses all devices, and a good part of the machine's addresses
+ *   taken          has most addresses itself, uses all devices, and maps more
  *   small, middle  address space is limited to much: it fills the device with
  *                  blocks of one size
  *   few            fills the device with small blocks, for which the pool has
@@ -72,9 +73,16 @@ static void use_locked(void)
 	victim_free(p);
 }
 
-static void use_devices(void)
+static void *map(size_t size)
 {
-	size_t own = 16384 * GiB;
+	void *p = mmap(NULL, size, PROT_NONE,
+		       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	return p == MAP_FAILED ? NULL : p;
+}
+
+static void use_devices(size_t own)
+{
 	void *mine;
 	int n;
 
@@ -84,10 +92,22 @@ static void use_devices(void)
 		victim_start(i);
 		victim_alloc(3 * MiB);
 	}
-	mine = mmap(NULL, own, PROT_NONE,
-		    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	CHECK(mine != MAP_FAILED);
+	mine = map(own);
+	CHECK(mine);
 	munmap(mine, own);
+}
+
+/* No more than `room` is left of the addresses, in one piece. */
+static void use_devices_in(size_t room, size_t own)
+{
+	void *hole = map(room);
+
+	CHECK(hole);
+	for (size_t size = (size_t)1 << 46; size >= MiB; size /= 2)
+		while (map(size))
+			;
+	munmap(hole, room);
+	use_devices(own);
 }
 
 /* All of them the pool's, if there is one. */
@@ -184,7 +204,9 @@ int main(int argc, char **argv)
 	else if (!strcmp(argv[1], "locked"))
 		use_locked();
 	else if (!strcmp(argv[1], "devices"))
-		use_devices();
+		use_devices(16384 * GiB);
+	else if (!strcmp(argv[1], "taken"))
+		use_devices_in(512 * GiB, 100 * GiB);
 	else if (!strcmp(argv[1], "little"))
 		use(RLIMIT_DATA, status("VmData:"), 140 * MiB, 60 * MiB,
 		    PROT_READ | PROT_WRITE);
