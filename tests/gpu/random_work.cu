@@ -2,7 +2,7 @@
  *
  * random_work [--seconds N] [--seed S] [--threads N] [--streams N] [--live MIB]
  *      [--share PERCENT] [--bits N] [--lag US] [--pause S] [--devices N]
- *      [--trim]
+ *      [--patient] [--trim]
  *
  * A correct program at random: threads allocate, fill, change, copy, check and
  * free blocks, in several streams and graphs, and free while work with them is
@@ -84,7 +84,8 @@ __global__ void check(const volatile uint32_t *p, size_t n, uint32_t seed,
 
 struct options {
 	long seconds = 5, seed = 1, threads = 4, streams = 3, live = 2048,
-	     share = 0, bits = 26, lag = 300, pause = 0, devices = 1, trim = 0;
+	     share = 0, bits = 26, lag = 300, pause = 0, devices = 1, trim = 0,
+	     patient = 0;
 };
 
 static options opt;
@@ -235,6 +236,8 @@ class worker
 			return;
 		wait_for_all(home, b.far);
 		read(b, home);
+		if (opt.patient)
+			TRY(cudaStreamSynchronize(in(home)));
 	}
 
 	/* `stream` may write `b` from here on. */
@@ -550,9 +553,12 @@ static void read_options(int argc, char **argv)
 	};
 
 	for (int i = 1; i < argc; i++) {
-		bool is_known = std::strcmp(argv[i], "--trim") == 0;
+		bool is_trim = std::strcmp(argv[i], "--trim") == 0;
+		bool is_patient = std::strcmp(argv[i], "--patient") == 0;
+		bool is_known = is_trim || is_patient;
 
-		opt.trim |= is_known;
+		opt.trim |= is_trim;
+		opt.patient |= is_patient;
 		for (auto &one : all)
 			if (std::strcmp(argv[i], one.name) == 0 &&
 			    i + 1 < argc) {
