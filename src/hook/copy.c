@@ -521,14 +521,14 @@ static bool is_ordered(struct vs_way way)
 static void begin(struct vs_order *order, const struct end *dst,
 		  const struct end *src, struct vs_way way)
 {
-	order->current = vs_vmm_current();
-	if (!order->current)
-		return;
 	order->must_wait =
 		!way.is_async && vs_memops_is_any() &&
 		(vs_memops_is_set(dst->at) || vs_memops_is_set(src->at));
 	order->is_per_thread = way.is_per_thread;
-	if (!vs_order_is_due(way))
+	if (!vs_order_is_due(way) || vs_pool_ctx_count() < 2)
+		return;
+	order->current = vs_vmm_current();
+	if (!order->current)
 		return;
 	add_owner(order, dst);
 	add_owner(order, src);

@@ -4,6 +4,8 @@
  * more often, and how many calls of the driver's become of one: itself, or what
  * tells which context is current in its place, and little else.
  * victim_asks show: how many, of each. victim_asks NAME ROUNDS: that one alone.
+ * victim_asks alone: where there is one context, and memory that copies wait
+ * for (SYNC_MEMOPS), which is not copied.
  */
 #include "victim_link.h"
 
@@ -250,8 +252,24 @@ static void try_all(bool is_shown)
 	}
 }
 
+static void copy_alone(void)
+{
+	const struct what plain = {"copy", 1, copy};
+
+	victim_start(0);
+	q = victim_alloc(MiB);
+	set_attribute();
+	p = victim_alloc(MiB);
+	q = victim_alloc(MiB);
+	printf("few calls: %d\n", count(&plain) <= plain.most);
+}
+
 int main(int argc, char **argv)
 {
+	if (argc > 1 && !strcmp(argv[1], "alone")) {
+		copy_alone();
+		return 0;
+	}
 	other = victim_start(1);
 	far = victim_alloc(MiB);
 	ctx = victim_start(0);
