@@ -31,7 +31,6 @@ enum {
 	FINE_SHARE = 16,   /* see is_fine() */
 	USUAL_TIMES = 5,   /* a larger request gets several chunks */
 	FAST_TIMES = 4,	   /* chunks of a program that churns are larger */
-	CRUMB_SHARE = 8,   /* see vs_plan_crumb() */
 	/* See Note [Tight]: times halved, growths for each, kept if idle */
 	TIGHT_MOST = 6,
 	TIGHT_LASTS = 64,
@@ -179,7 +178,7 @@ uint64_t vs_plan_crumb(struct vs_pool *pool, enum vs_heap_kind kind)
 	    pool->tight || vs_mark_is_scarce(pool) ||
 	    vs_plan_beyond(pool, 0) > 0)
 		return 0;
-	return usual_size(pool, kind) / CRUMB_SHARE;
+	return usual_size(pool, kind);
 }
 
 struct vs_step *vs_plan_step(struct vs_plan *plan, struct vs_chunk *c)

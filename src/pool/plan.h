@@ -105,9 +105,9 @@ struct vs_step *vs_plan_step(struct vs_plan *plan, struct vs_chunk *c);
 bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 		 bool is_exact);
 /*
- * Chunks that were made for small and middle blocks, and are no larger, are
- * crumbs to that heap: what is made of many of them is better made anew of
- * their bytes (pool/grow). 0: none are, as where memory is scarce. Lock.
+ * Chunks that are no larger, or a part of that, may be crumbs to the heap: what
+ * is made of many of them is better made anew of their bytes (Note [Crumbs] in
+ * pool/grow.c). 0: none are, as where memory is scarce. Lock.
  */
 uint64_t vs_plan_crumb(struct vs_pool *pool, enum vs_heap_kind kind);
 /* The largest chunk that a heap may take its share of. */

@@ -166,11 +166,40 @@ static void test_large_blocks_after_small_ones(void **state)
 	assert_in_range(moved, 0, N_LARGE / 2 * 3);
 }
 
+/* Nor do those of each step of what grows: each block is not made of dozens. */
+static void test_blocks_that_grow_little_by_little(void **state)
+{
+	enum { N = 20, STEPS = 120 };
+	CUdeviceptr p[N];
+	uint64_t size = 50 * MiB, moved = 0;
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		p[i] = take(size);
+	for (int step = 0; step < STEPS; step++) {
+		if (step == STEPS / 2)
+			moved = stats()->chunks_moved;
+		size += size / 64;
+		for (int i = 0; i < N; i++) {
+			CUdeviceptr larger = take(size);
+
+			give(p[i]);
+			p[i] = larger;
+			fake.now += MS;
+		}
+	}
+	moved = stats()->chunks_moved - moved;
+	assert_in_range(moved, 0, STEPS / 2 * N * 5);
+	assert_in_range(stats()->reserved, N * size,
+			(N + 1) * size / 1000 * 1060);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
 	const struct CMUnitTest tests[] = {
 		T(large_blocks_after_small_ones),
+		T(blocks_that_grow_little_by_little),
 		T(a_small_block_keeps_no_vast_one),
 		T(a_vast_chunk_is_used_again),
 		T(a_vast_chunk_goes_for_small_ones),
