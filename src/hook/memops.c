@@ -68,19 +68,13 @@ static void forget(uint64_t id)
 /*
  * Forgets what was freed. Whose memory it is now is asked without the lock:
  * that of imports is held over driver calls, from which the program may come
- * here.
+ * here. Frees `looks`.
  */
-static void purge(void)
+static void purge(struct look *looks, unsigned n)
 {
 	struct vs_span span;
-	struct look *looks;
-	unsigned n, n_stale = 0;
+	unsigned n_stale = 0;
 
-	pthread_mutex_lock(&lock);
-	looks = collect(&n);
-	pthread_mutex_unlock(&lock);
-	if (!looks)
-		return;
 	for (unsigned i = 0; i < n; i++)
 		if (!vs_ipc_find_either(looks[i].base, &span) ||
 		    span.id != looks[i].id)
@@ -90,6 +84,7 @@ static void purge(void)
 		forget(looks[i].id);
 	if (2 * HASH_COUNT(marks) > purge_at)
 		purge_at = 2 * HASH_COUNT(marks);
+	atomic_store(&vs_memops_count, (int)HASH_COUNT(marks));
 	pthread_mutex_unlock(&lock);
 	vs_meta_free(looks, n * sizeof(*looks));
 }
@@ -119,17 +114,21 @@ static bool note(const struct vs_span *span, bool is_sync)
 CUresult vs_memops_set(const struct vs_span *span, bool is_sync)
 {
 	CUresult result = vs_capture_refusal(span->ctx);
+	struct look *looks;
 	bool is_noted;
+	unsigned n;
 
 	if (result != VS_PASS)
 		return vs_seen(result);
 	if (is_sync)
 		vs_pool_pin(span->base);
-	purge();
 	pthread_mutex_lock(&lock);
 	is_noted = note(span, is_sync);
+	looks = collect(&n);
 	atomic_store(&vs_memops_count, (int)HASH_COUNT(marks));
 	pthread_mutex_unlock(&lock);
+	if (looks)
+		purge(looks, n);
 	return is_noted ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
