@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/cancel.h"
 #include "base/sys.h"
 
 /* Takes a fresh descriptor, or -1, and gives the one to use, or -1 (errno). */
@@ -27,6 +28,21 @@ static inline int vs_fd_clear(int fd)
 	vs_sys_close(fd);
 	errno = saved;
 	return higher;
+}
+
+/* What `ask` says of a file; false if that cannot be opened. Keeps errno. */
+static inline bool vs_fd_ask(const char *path, bool (*ask)(int fd, void *data),
+			     void *data)
+{
+	int saved = errno, held = vs_cancel_hold();
+	int fd = vs_fd_clear(vs_sys_open(path, O_RDONLY | O_CLOEXEC, 0));
+	bool answer = fd >= 0 && ask(fd, data);
+
+	if (fd >= 0)
+		vs_sys_close(fd);
+	vs_cancel_let(held);
+	errno = saved;
+	return answer;
 }
 
 /* Whether what two calls of fstat told of is one file. */

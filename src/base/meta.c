@@ -1,14 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/meta.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include "base/cancel.h"
 #include "base/fd.h"
 #include "base/sys.h"
 
@@ -186,20 +183,17 @@ void vs_meta_prepare(void)
 	pthread_mutex_unlock(&lock);
 }
 
+static bool is_strict(int fd, void *unused)
+{
+	char policy;
+
+	(void)unused;
+	return vs_sys_read(fd, &policy, 1) == 1 && policy == '2';
+}
+
 bool vs_meta_is_counted(void)
 {
-	int saved = errno, held = vs_cancel_hold();
-	int fd = vs_fd_clear(
-		vs_sys_open(vs_meta_overcommit_path, O_RDONLY | O_CLOEXEC, 0));
-	char policy;
-	bool is_strict =
-		fd >= 0 && vs_sys_read(fd, &policy, 1) == 1 && policy == '2';
-
-	if (fd >= 0)
-		vs_sys_close(fd);
-	vs_cancel_let(held);
-	errno = saved;
-	return is_strict;
+	return vs_fd_ask(vs_meta_overcommit_path, is_strict, NULL);
 }
 
 void vs_meta_forked(void)

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/modules.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 
-#include "base/cancel.h"
 #include "base/fd.h"
 #include "base/sys.h"
 
@@ -93,7 +90,7 @@ static void read_line(struct list *list, char *line, bool is_cut)
 }
 
 /* False if it cannot be read to its end. */
-static bool read_list(int fd, struct list *list)
+static bool read_list(int fd, void *list)
 {
 	char line[LINE], part[4096];
 	size_t n = 0;
@@ -120,15 +117,8 @@ static bool read_list(int fd, struct list *list)
 bool vs_modules_are_own(void)
 {
 	struct list list = {.has_nvidia = false};
-	int saved = errno, held = vs_cancel_hold();
-	int fd = vs_fd_clear(
-		vs_sys_open(vs_modules_path, O_RDONLY | O_CLOEXEC, 0));
-	bool is_read = fd >= 0 && read_list(fd, &list);
 
-	if (fd >= 0)
-		vs_sys_close(fd);
-	vs_cancel_let(held);
-	errno = saved;
-	return is_read && list.has_nvidia && !list.is_shared &&
+	return vs_fd_ask(vs_modules_path, read_list, &list) &&
+	       list.has_nvidia && !list.is_shared &&
 	       !(list.is_silent && list.has_others);
 }
