@@ -155,7 +155,7 @@ void vs_turn_retained(struct vs_turn *turn, CUcontext ctx)
 void vs_turn_release(struct vs_turn *turn)
 {
 	struct primary *p;
-	bool is_held;
+	bool is_held, is_reset;
 
 	if (!turn->lock)
 		return;
@@ -163,7 +163,9 @@ void vs_turn_release(struct vs_turn *turn)
 	p = &primaries[turn->device];
 	pthread_mutex_lock(&lock);
 	turn->is_told = p->n_retains == 1 && !p->is_shared && !is_held;
+	is_reset = p->is_reset;
 	pthread_mutex_unlock(&lock);
+	turn->was_active = is_reset && is_active(turn->device);
 	/* or the driver refuses, and nothing is to be taken back */
 	turn->is_told = turn->is_told && vs_vmm_is_permitted();
 	if (turn->is_told)
@@ -181,8 +183,10 @@ static void count_release(const struct vs_turn *turn)
 	ctx = p->ctx;
 	if (p->n_retains > 0)
 		p->n_retains--;
-	if (is_gone) {
+	if (is_gone)
 		p->ctx = NULL;
+	/* or a reset had ended it, and who holds it holds what comes next */
+	if (is_gone && (!p->is_reset || turn->was_active)) {
 		p->n_retains = 0;
 		p->is_shared = false;
 		p->is_reset = false;

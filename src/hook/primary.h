@@ -10,6 +10,8 @@
  * it, nor after a reset: then the driver is asked after each release whether
  * the context is gone, else only where none was seen to hold it any more. So a
  * library that retains and releases it for each of its calls costs nothing.
+ * Those who held it before a reset hold what comes after it (cuda.h): they stay
+ * counted.
  */
 #ifndef VS_HOOK_PRIMARY_H
 #define VS_HOOK_PRIMARY_H
@@ -30,7 +32,7 @@ struct vs_ctx;
 struct vs_turn {
 	pthread_mutex_t *lock; /* NULL: nothing is counted */
 	CUdevice device;
-	bool was_active;       /* before a retain */
+	bool was_active;       /* before a retain; a release after a reset */
 	bool is_born;	       /* retained, perhaps made */
 	bool is_told;	       /* the pool, of the last release */
 	struct vs_ctx *ending; /* its answer */

@@ -140,6 +140,24 @@ static void end_unnamed(CUdevice device, bool is_reset)
 	fill("afterwards");
 }
 
+/* Whoever holds the primary context holds the one after its reset, too. */
+static CUcontext hold_over_a_reset(CUdevice device)
+{
+	CUdeviceptr p;
+	CUcontext ctx;
+
+	TRY(cuDevicePrimaryCtxReset(device));
+	TRY(cuDevicePrimaryCtxRelease(device));
+	TRY(cuDevicePrimaryCtxRetain(&ctx, device));
+	TRY(cuCtxSetCurrent(ctx));
+	p = victim_alloc(64 * MiB);
+	TRY(cuMemsetD8(p, 7, 64 * MiB));
+	TRY(cuDevicePrimaryCtxRelease(device));
+	printf("held over a reset: %d\n", victim_is_filled(p, 64 * MiB, 7));
+	victim_free(p);
+	return ctx;
+}
+
 int main(int argc, char **argv)
 {
 	CUcontext ctx = victim_start(0), second;
@@ -164,6 +182,7 @@ int main(int argc, char **argv)
 	TRY(cuDevicePrimaryCtxRetain(&ctx, device));
 	TRY(cuCtxSetCurrent(ctx));
 	fill("after reset");
+	ctx = hold_over_a_reset(device);
 	TRY(cuMemGetInfo(&before, &total));
 
 	TRY(cuCtxCreate_v2(&second, 0, device));
