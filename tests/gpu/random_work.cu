@@ -14,10 +14,10 @@
  * --pause, when it has all that cannot be without, as other processes have.
  * With no streams everything is in the NULL stream. --devices: blocks are of
  * any of them, and so is who works with them; before the free of one its own
- * device waits for the work of others, which the driver's free does not always.
- * --trim sends SIGUSR2 all the time. Out of memory is no error: the thread
- * gives half of its own back. The same seed makes each thread begin the same
- * way.
+ * device waits for the work of others, which suffices for the shim's free, and
+ * with --patient the host, which the driver's needs. --trim sends SIGUSR2 all
+ * the time. Out of memory is no error: the thread gives half of its own back.
+ * The same seed makes each thread begin the same way.
  */
 #include <signal.h>
 #include <unistd.h>
