@@ -91,10 +91,16 @@ void vs_primary_replaced(CUcontext ctx)
 	pthread_mutex_unlock(&lock);
 }
 
-bool vs_turn_begin(struct vs_turn *turn, bool is_open, CUdevice device)
+/* Of one that does nothing there is no lock. */
+static bool may_begin(struct vs_turn *turn, bool is_open, CUdevice device)
 {
 	*turn = (struct vs_turn){.device = device};
-	if (!is_open || device < 0 || device >= VS_MAX_DEVICES)
+	return is_open && device >= 0 && device < VS_MAX_DEVICES;
+}
+
+bool vs_turn_begin(struct vs_turn *turn, bool is_open, CUdevice device)
+{
+	if (!may_begin(turn, is_open, device))
 		return false;
 	turn->lock = &turns[device];
 	pthread_mutex_lock(turn->lock);
@@ -108,8 +114,7 @@ bool vs_turn_begin(struct vs_turn *turn, bool is_open, CUdevice device)
 static bool begin_unless_refused(struct vs_turn *turn, bool is_open,
 				 CUdevice device)
 {
-	*turn = (struct vs_turn){.device = device};
-	if (!is_open || device < 0 || device >= VS_MAX_DEVICES)
+	if (!may_begin(turn, is_open, device))
 		return false;
 	if (pthread_mutex_trylock(&turns[device]) != 0)
 		return vs_turn_begin(turn, vs_vmm_is_permitted(), device);
