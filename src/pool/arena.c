@@ -28,24 +28,15 @@ static bool is_limited(bool *is_data_out)
 
 #define ALL_ARENAS ((uint64_t)64 << 40)
 
-/* Whether so much more could be reserved. */
-static bool has_room(uint64_t size)
-{
-	CUdeviceptr base;
-
-	return vs_vmm_reserve(size, 0, &base) == CUDA_SUCCESS &&
-	       vs_vmm_unreserve(base, size) == CUDA_SUCCESS;
-}
-
 /*
- * Without limits, too, a process may have fewer than 47 bits of addresses, or
- * have used most of them: of 4 TiB eight arenas left it 64 GiB. But the first
- * device is served if it can be.
+ * Whether three times as much is left beside it. Without limits, too, a process
+ * may have fewer than 47 bits of addresses, or have used most of them: of 4 TiB
+ * eight arenas left it 64 GiB; but there the first device is served if it can.
  */
-static bool has_addresses(uint64_t size, uint64_t least)
+static bool has_room(uint64_t size, uint64_t least, bool is_modest)
 {
-	return (size / 2 < least && vs_pool_count() == 0) ||
-	       vs_meta_has_room(4 * size);
+	return vs_meta_has_room(4 * size) ||
+	       (!is_modest && size / 2 < least && vs_pool_count() == 0);
 }
 
 bool vs_arena_reserve(struct vs_pool *pool)
@@ -63,8 +54,7 @@ bool vs_arena_reserve(struct vs_pool *pool)
 	while (is_modest && size / 2 >= pool->dev.total * (is_data ? 4 : 8))
 		size /= 2;
 	while (size >= least) {
-		if ((is_modest ? has_room(4 * size)
-			       : has_addresses(size, least)) &&
+		if (has_room(size, least, is_modest) &&
 		    vs_vmm_reserve(size, 0, &pool->base) == CUDA_SUCCESS) {
 			pool->end = pool->base + size;
 			return true;
