@@ -28,22 +28,37 @@ static uint64_t within(uint64_t sum, uint64_t most)
 	return sum < most ? sum : most;
 }
 
+/* What caches count. */
+struct counted {
+	uint64_t asked, given, allocs, frees;
+};
+
+static inline void add(struct counted *sum, const struct vs_tcache *tc)
+{
+	sum->asked += vs_stat_get(tc, live_bytes);
+	sum->given += vs_stat_get(tc, live_spans);
+	sum->allocs += vs_stat_get(tc, allocs);
+	sum->frees += vs_stat_get(tc, frees);
+}
+
 /*
  * From what all caches count. Threads go on while their counters are added up,
  * and the reader may lose its processor in between: of what one hands out and
  * another takes back either may be missed, without end. So small objects are no
  * fewer than none, and no more than there are slabs for.
  */
-static inline void tell_live(struct vs_pool *pool, uint64_t asked,
-			     uint64_t given, uint64_t blocks,
+static inline void tell_live(struct vs_pool *pool, struct counted sum,
 			     uint64_t *asked_out, uint64_t *given_out,
 			     uint64_t *blocks_out)
 {
-	asked -= vs_stat_get(pool, odd_free_bytes) +
-		 vs_stat_get(pool, lost_bytes);
-	given -= vs_stat_get(pool, odd_free_spans) +
-		 vs_stat_get(pool, lost_spans);
-	blocks -= vs_stat_get(pool, odd_frees) + vs_stat_get(pool, lost_blocks);
+	uint64_t asked = sum.asked - vs_stat_get(pool, odd_free_bytes) -
+			 vs_stat_get(pool, lost_bytes);
+	uint64_t given = sum.given - vs_stat_get(pool, odd_free_spans) -
+			 vs_stat_get(pool, lost_spans);
+	uint64_t blocks = sum.allocs - sum.frees -
+			  vs_stat_get(pool, odd_frees) -
+			  vs_stat_get(pool, lost_blocks);
+
 	given = within(given, vs_stat_get(pool, slab_bytes));
 	*asked_out = vs_stat_get(pool, live_bytes) + within(asked, given);
 	*given_out = vs_stat_get(pool, live_spans) + given;
@@ -55,32 +70,23 @@ void vs_range_live(struct vs_pool *pool, uint64_t *asked_out,
 		   uint64_t *given_out, uint64_t *blocks_out)
 {
 	const struct vs_census *ended = &pool->census;
-	uint64_t asked = ended->live_bytes, given = ended->live_spans;
-	uint64_t blocks = ended->allocs - ended->frees;
+	struct counted sum = {ended->live_bytes, ended->live_spans,
+			      ended->allocs, ended->frees};
 
-	VS_EACH_TCACHE (tc, pool) {
-		asked += vs_stat_get(tc, live_bytes);
-		given += vs_stat_get(tc, live_spans);
-		blocks += vs_stat_get(tc, allocs) - vs_stat_get(tc, frees);
-	}
-	tell_live(pool, asked, given, blocks, asked_out, given_out, blocks_out);
+	VS_EACH_TCACHE (tc, pool)
+		add(&sum, tc);
+	tell_live(pool, sum, asked_out, given_out, blocks_out);
 }
 
 uint64_t vs_range_live_unlocked(struct vs_pool *pool, uint64_t *asked_out,
 				uint64_t *given_out, uint64_t *blocks_out)
 {
-	uint64_t asked = 0, given = 0, blocks = 0, allocs = 0;
+	struct counted sum = {0};
 
-	VS_EVERY_TCACHE (tc, pool) {
-		uint64_t n = vs_stat_get(tc, allocs);
-
-		asked += vs_stat_get(tc, live_bytes);
-		given += vs_stat_get(tc, live_spans);
-		blocks += n - vs_stat_get(tc, frees);
-		allocs += n;
-	}
-	tell_live(pool, asked, given, blocks, asked_out, given_out, blocks_out);
-	return allocs;
+	VS_EVERY_TCACHE (tc, pool)
+		add(&sum, tc);
+	tell_live(pool, sum, asked_out, given_out, blocks_out);
+	return sum.allocs;
 }
 
 uint64_t vs_range_allocs(struct vs_pool *pool)
