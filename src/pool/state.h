@@ -25,6 +25,7 @@
 #include "pool/guard.h"
 #include "pool/heap.h"
 #include "pool/kept.h"
+#include "pool/shares.h"
 #include "pool/shelf.h"
 #include "pool/turnover.h"
 
@@ -57,12 +58,6 @@ struct vs_late {
 	unsigned good_waits; /* short ones since */
 	unsigned lags;	     /* waits for the lag, in vain */
 	uint64_t marker;     /* epoch of the last of `markers` */
-};
-
-/* See Note [Shares] in pool/tcache.h; written under the pool's lock. */
-struct vs_shares {
-	_Atomic unsigned halved;   /* times that batches are; read anywhere */
-	uint64_t changed, emptied; /* last; clock, ns */
 };
 
 /* In the order of use: what a hit touches is together, at the top. */
@@ -101,7 +96,7 @@ struct vs_pool {
 	struct vs_stock stock; /* of pool/heap */
 	struct vs_chunks chunks;
 	struct vs_turnover turnover;
-	struct vs_shares shares; /* of pool/tcache */
+	struct vs_shares shares;
 	struct vs_fence fence;
 	struct vs_stats stats;
 	struct vs_heap heap[VS_N_HEAPS];

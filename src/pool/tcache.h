@@ -7,16 +7,6 @@
  * lets a trim or a dying context empty it from another thread. It is never
  * freed: an ended thread's cache is emptied and goes to the next thread, under
  * whatever context of the device (see pool/census for what it counted).
- *
- * Note [Shares]: full batches of many threads may be more than is held for what
- * the program needs. Then whoever needs a slab empties the caches of all
- * (gather_small() in pool/ladder), and what they fetch again asks for the next
- * slab. So when that would take up much of the time, batches may hold half as
- * much; and twice as much again some time after. Of 16 threads that did nothing
- * but pairs of 1 MiB, in batches of 64, 9 million pairs a second came, and 53
- * with half of that; of 64 threads 8 and 20 (H200, 16 processors). On one
- * processor, where threads do not meet, it costs less to fill caches again than
- * to have smaller ones.
  */
 #ifndef VS_POOL_TCACHE_H
 #define VS_POOL_TCACHE_H
@@ -121,18 +111,6 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
  * spinlocks inside.
  */
 uint64_t vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx);
-/*
- * So many `bytes` left the caches for a slab that a thread wanted since `began`
- * (clock, ns); see Note [Shares]. Takes pool.lock.
- */
-void vs_tcache_share(struct vs_pool *pool, uint64_t bytes, uint64_t began);
-/*
- * A thread is out of memory: batches hold as little as they ever do, for some
- * time. Takes pool.lock.
- */
-void vs_tcache_share_least(struct vs_pool *pool);
-/* Batches may be larger again; in a tick. `now`: clock, ns. Lock. */
-void vs_tcache_relax(struct vs_pool *pool, uint64_t now);
 /*
  * A flush of those that were not used since this was called the last time.
  * Takes the spinlocks. Lock.

@@ -247,14 +247,14 @@ static void test_shares_while_slabs_are_wanted(void **state)
 	(void)state;
 	warm_up();
 	pool = vs_pool_of(0);
-	vs_tcache_share(pool, 0, fake.now);
+	vs_shares_emptied(pool, 0, fake.now);
 	for (int i = 0; i < 3; i++) {
 		fake.now += 4 * MS;
-		vs_tcache_share(pool, 64 * MiB, fake.now);
+		vs_shares_emptied(pool, 64 * MiB, fake.now);
 	}
 	assert_int_equal(atomic_load(&pool->shares.halved), 0);
 	for (int i = 0; i < 100; i++)
-		vs_tcache_share(pool, 64 * MiB, fake.now);
+		vs_shares_emptied(pool, 64 * MiB, fake.now);
 	vs_tcache_flush(pool, NULL);
 	vs_pool_tick();
 	assert_int_equal(atomic_load(&pool->shares.halved), 4);
@@ -265,7 +265,7 @@ static void test_shares_while_slabs_are_wanted(void **state)
 		fake.now += 500 * MS;
 		vs_pool_tick();
 		/* for a slab now and then */
-		vs_tcache_share(pool, 64 * MiB, fake.now);
+		vs_shares_emptied(pool, 64 * MiB, fake.now);
 	}
 	loop(1000, 0);
 	assert_in_range(loop(PAIRS, 0), 1, PAIRS / 55);
@@ -282,14 +282,14 @@ static void test_threads_that_are_short_at_once_count_once(void **state)
 	pool = vs_pool_of(0);
 	began = fake.now;
 	fake.now += MS;
-	vs_tcache_share(pool, 64 * MiB, began);
+	vs_shares_emptied(pool, 64 * MiB, began);
 	for (int i = 0; i < 5; i++) {
 		fake.now += MS / 100;
-		vs_tcache_share(pool, 64 * MiB, began);
+		vs_shares_emptied(pool, 64 * MiB, began);
 	}
 	assert_int_equal(atomic_load(&pool->shares.halved), 0);
 	/* and then once more */
-	vs_tcache_share(pool, 64 * MiB, fake.now);
+	vs_shares_emptied(pool, 64 * MiB, fake.now);
 	assert_int_equal(atomic_load(&pool->shares.halved), 1);
 }
 
