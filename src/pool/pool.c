@@ -18,7 +18,6 @@
 #include "pool/ladder.h"
 #include "pool/mark.h"
 #include "pool/newcomer.h"
-#include "pool/owner.h"
 #include "pool/range.h"
 #include "pool/slab.h"
 #include "pool/state.h"
@@ -584,39 +583,4 @@ void vs_pool_forked(void)
 	memset(is_refused, 0, sizeof(is_refused));
 	vs_ctx_forked();
 	vs_capture_forked();
-}
-
-void vs_pool_pin(CUdeviceptr p)
-{
-	struct vs_pool *pool = vs_pool_at(p);
-	struct vs_span span;
-	struct vs_range *r;
-
-	if (!pool)
-		return;
-	pthread_mutex_lock(&pool->lock);
-	if (!vs_pool_find(p, &span))
-		;
-	else if (p < pool->slabs_end)
-		vs_slab_pin(pool, p);
-	else if ((r = vs_owner_range(pool, p)))
-		r->is_pinned = true;
-	pthread_mutex_unlock(&pool->lock);
-	vs_pool_lend(p);
-}
-
-bool vs_pool_pin_between(CUdeviceptr p, CUdeviceptr end)
-{
-	struct vs_span span;
-	bool is_any = false;
-
-	while (p < end) {
-		if (vs_pool_find(p, &span)) {
-			vs_pool_pin(span.base);
-			is_any = true;
-			p = span.base + span.size - 1;
-		}
-		p = (p | (VS_ALIGN - 1)) + 1;
-	}
-	return is_any;
 }

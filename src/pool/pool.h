@@ -59,7 +59,7 @@ struct vs_span {
 	CUdevice device;
 };
 
-/* --- allocations: pool.c, owner.c --- */
+/* --- allocations: pool.c, owner.c, share.c --- */
 
 /*
  * Serves `size` bytes of the current context's device. CUDA_SUCCESS; VS_PASS

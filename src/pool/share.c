@@ -6,6 +6,8 @@
 #include "driver/real.h"
 #include "driver/vmm.h"
 #include "pool/capture.h"
+#include "pool/owner.h"
+#include "pool/slab.h"
 #include "pool/state.h"
 #include "pool/tcache.h"
 
@@ -113,6 +115,41 @@ unsigned vs_share_export(CUdeviceptr base, uint64_t id, unsigned first,
 	}
 	pthread_mutex_unlock(&pool->grow);
 	return n;
+}
+
+void vs_pool_pin(CUdeviceptr p)
+{
+	struct vs_pool *pool = vs_pool_at(p);
+	struct vs_span span;
+	struct vs_range *r;
+
+	if (!pool)
+		return;
+	pthread_mutex_lock(&pool->lock);
+	if (!vs_pool_find(p, &span))
+		;
+	else if (p < pool->slabs_end)
+		vs_slab_pin(pool, p);
+	else if ((r = vs_owner_range(pool, p)))
+		r->is_pinned = true;
+	pthread_mutex_unlock(&pool->lock);
+	vs_pool_lend(p);
+}
+
+bool vs_pool_pin_between(CUdeviceptr p, CUdeviceptr end)
+{
+	struct vs_span span;
+	bool is_any = false;
+
+	while (p < end) {
+		if (vs_pool_find(p, &span)) {
+			vs_pool_pin(span.base);
+			is_any = true;
+			p = span.base + span.size - 1;
+		}
+		p = (p | (VS_ALIGN - 1)) + 1;
+	}
+	return is_any;
 }
 
 bool vs_share_is_capable(CUdevice device)

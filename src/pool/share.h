@@ -2,7 +2,7 @@
  *
  * share: what another process needs to map an allocation of the pool. All that
  * legacy IPC knows of chunks is here. With pool.h and capture.h the face of
- * the room.
+ * the room; vs_pool_pin() of pool.h is here, too.
  *
  * A piece is a physical chunk: a process can map it only whole (cuMemMap). The
  * pieces behind an allocation, side by side in its order, hold it at an offset
