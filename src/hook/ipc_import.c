@@ -50,6 +50,7 @@ struct imported {
 /* On the stack of the thread that asks. */
 struct asked {
 	const struct vs_ipc_handle *h; /* one of the exporter's */
+	pthread_t thread;
 	struct asked *next;
 };
 
@@ -415,14 +416,19 @@ static void widen(const struct imported *im)
 		atomic_store(&vs_ipc_high, im->reserved + im->bytes);
 }
 
-/* `home`: see allow(). With the lock: see vs_ipc_peers_changed(). */
+/*
+ * `home`: see allow(). With the lock: see vs_ipc_peers_changed().
+ * ALREADY_MAPPED: it is open by now, by a callback.
+ */
 static CUresult enter(struct imported *im, CUdevice home)
 {
 	CUresult r;
 
 	pthread_mutex_lock(&table_lock);
 	r = allow(im, home);
-	if (r == CUDA_SUCCESS) {
+	if (r == CUDA_SUCCESS && find(&im->key)) {
+		r = CUDA_ERROR_ALREADY_MAPPED;
+	} else if (r == CUDA_SUCCESS) {
 		HASH_ADD(hh, imports, key, sizeof(im->key), im);
 		/* uthash leaves hh.tbl NULL when it had no memory */
 		if (!im->hh.tbl)
@@ -471,12 +477,16 @@ static struct asked **find_asked(const struct vs_ipc_handle *h)
 
 /*
  * No other thread asks this exporter from now on. Others are asked meanwhile:
- * one that is stopped is waited for for long.
+ * one that is stopped is waited for for long. A thread that the driver calls
+ * back in its turn has another one within that.
  */
 static void begin_asking(struct asked *turn)
 {
+	const struct asked *before;
+
 	pthread_mutex_lock(&opening);
-	while (*find_asked(turn->h))
+	while ((before = *find_asked(turn->h)) &&
+	       !pthread_equal(before->thread, turn->thread))
 		pthread_cond_wait(&is_answered, &opening);
 	turn->next = asked;
 	asked = turn;
@@ -511,10 +521,14 @@ static CUresult open_new(const struct key *key, CUdevice device,
 	im->key = *key;
 	im->device = device;
 	r = bring(im, device_of(&key->handle));
-	if (r == CUDA_SUCCESS)
+	if (r == CUDA_SUCCESS) {
 		*out = im->span.base;
-	else
-		vs_meta_free(im, sizeof(*im));
+		return r;
+	}
+	vs_meta_free(im, sizeof(*im));
+	/* who was called back may have opened it meanwhile */
+	if (r == CUDA_ERROR_ALREADY_MAPPED)
+		open_again(key, device, out, &r);
 	return r;
 }
 
@@ -522,7 +536,7 @@ CUresult vs_ipc_import(const struct vs_ipc_handle *h, CUcontext ctx,
 		       CUdevice device, CUdeviceptr *out)
 {
 	struct key key = {.handle = *h, .ctx = ctx};
-	struct asked turn = {.h = h};
+	struct asked turn = {.h = h, .thread = pthread_self()};
 	CUresult r;
 
 	sweep();

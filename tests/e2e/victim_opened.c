@@ -15,6 +15,7 @@
  *                      opening, once, and much is idle in the pool
  *   apart              peer access of a device that cannot reach the memory
  *   called             the driver calls the program back in the middle
+ *   within CALL        and that opens the same memory, and the other
  *   meanwhile          another thread asks of memory of the host in the middle
  */
 #include <pthread.h>
@@ -303,6 +304,38 @@ static void open_and_be_called(void)
 	printf("opened both\n");
 }
 
+static const char *opened_in; /* a call that is made in the middle */
+static CUdeviceptr inner[2];
+
+static void open_both(const char *call)
+{
+	if (inner[0] || strcmp(call, opened_in) != 0)
+		return;
+	inner[0] = 1; /* not from within that */
+	for (int i = 0; i < 2; i++)
+		inner[i] = open_block(i);
+}
+
+static void open_within(void)
+{
+	CUdeviceptr p;
+
+	sim_client_on_call(open_both);
+	p = open_block(0);
+	sim_client_on_call(NULL);
+	/* without the shim there is no such call to be called from */
+	if (!dlsym(RTLD_DEFAULT, "vmmshim_version"))
+		open_both(opened_in);
+	printf("one mapping: %d\n", p == inner[0]);
+	TRY(cuIpcCloseMemHandle(p));
+	for (int i = 0; i < 2; i++) {
+		printf("open still: %d\n",
+		       victim_is_filled(inner[i], SIZE, i + 1));
+		TRY(cuIpcCloseMemHandle(inner[i]));
+	}
+	printf("closed: %s\n", victim_name(cuIpcCloseMemHandle(p)));
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
@@ -312,6 +345,7 @@ int main(int argc, char **argv)
 		return export_two(atoi(argv[2]), atoi(argv[3]));
 	start_second(argv[0]);
 	alarm(TOO_LONG);
+	opened_in = how;
 	if (strcmp(what, "short") != 0)
 		ctx[1] = victim_start(1);
 	ctx[0] = victim_start(0);
@@ -323,6 +357,8 @@ int main(int argc, char **argv)
 		enable_apart();
 	else if (strcmp(what, "called") == 0)
 		open_and_be_called();
+	else if (strcmp(what, "within") == 0)
+		open_within();
 	else if (strcmp(what, "meanwhile") == 0)
 		open_and_ask_at_once();
 	else if (strcmp(what, "enable") == 0)
