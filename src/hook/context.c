@@ -211,19 +211,16 @@ bool vs_context_enter_end(enum vs_api api)
 
 struct vs_ctx *vs_context_dying(CUcontext ctx, CUdevice device)
 {
-	CUcontext dead = ctx ? ctx : vs_primary_of(device);
 	struct vs_thread *t = vs_thread_self();
 	struct vs_ctx *ending = NULL;
 
 	vs_thread_go_deeper(t);
 	vs_green_ending(ctx, device);
-	if (dead) {
-		forget_attaches(dead);
-		vs_peer_ctx_dying(dead);
-	}
 	if (!ctx)
 		ctx = vs_primary_ending(device);
 	if (ctx) {
+		forget_attaches(ctx);
+		vs_peer_ctx_dying(ctx);
 		vs_ipc_ctx_dying(ctx);
 		ending = vs_pool_ctx_dying(ctx);
 	}

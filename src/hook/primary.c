@@ -52,15 +52,8 @@ static bool is_retained_twice(CUdevice device)
 	return is_sure;
 }
 
-CUcontext vs_primary_ending(CUdevice device)
-{
-	CUcontext ctx = vs_vmm_primary(device);
-
-	/* the driver names it to who retains it: not without memory for that */
-	return ctx || !is_active(device) ? ctx : vs_primary_of(device);
-}
-
-CUcontext vs_primary_of(CUdevice device)
+/* The one that was seen; NULL: none. */
+static CUcontext seen_of(CUdevice device)
 {
 	CUcontext ctx;
 
@@ -68,6 +61,14 @@ CUcontext vs_primary_of(CUdevice device)
 	ctx = primaries[device].ctx;
 	pthread_mutex_unlock(&lock);
 	return ctx;
+}
+
+CUcontext vs_primary_ending(CUdevice device)
+{
+	CUcontext ctx = vs_vmm_primary(device);
+
+	/* the driver names it to who retains it: not without memory for that */
+	return ctx || !is_active(device) ? ctx : seen_of(device);
 }
 
 bool vs_primary_is(CUcontext ctx)

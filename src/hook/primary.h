@@ -55,9 +55,7 @@ void vs_turn_released(struct vs_turn *turn, CUresult result);
 /* Ends either. Then, no turn held, tells the pool that a context came. */
 void vs_turn_end(struct vs_turn *turn);
 
-/* The primary context that was seen of a device; NULL: none. */
-CUcontext vs_primary_of(CUdevice device);
-/* The one that there is, as far as can be told; NULL: none. */
+/* The primary context of a device, as far as can be told; NULL: none. */
 CUcontext vs_primary_ending(CUdevice device);
 /* The context is one. */
 bool vs_primary_is(CUcontext ctx);
