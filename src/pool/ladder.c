@@ -114,7 +114,7 @@ static bool gather_small(struct vs_pool *pool, enum vs_heap_kind kind,
 		return false;
 	kept = flush_caches(pool);
 	if (kind == VS_HEAP_SLABS)
-		vs_shares_emptied(pool, kept, began);
+		vs_quota_emptied(pool, kept, began);
 	*is_gathered_out = true;
 	return sweep_slabs(pool);
 }
@@ -439,7 +439,7 @@ static CUresult climb_short(struct vs_pool *pool, enum vs_heap_kind kind,
 
 	atomic_fetch_add(&pool->n_short, 1);
 	vs_trouble_beware(pool);
-	vs_shares_least(pool);
+	vs_quota_least(pool);
 	r = scrape_together(pool, kind, span, range_out);
 	if (r == CUDA_ERROR_OUT_OF_MEMORY)
 		r = ask_others(pool, kind, span, range_out);

@@ -25,7 +25,7 @@
 #include "pool/guard.h"
 #include "pool/heap.h"
 #include "pool/kept.h"
-#include "pool/shares.h"
+#include "pool/quota.h"
 #include "pool/shelf.h"
 #include "pool/turnover.h"
 
@@ -96,7 +96,7 @@ struct vs_pool {
 	struct vs_stock stock; /* of pool/heap */
 	struct vs_chunks chunks;
 	struct vs_turnover turnover;
-	struct vs_shares shares;
+	struct vs_quota quota;
 	struct vs_fence fence;
 	struct vs_stats stats;
 	struct vs_heap heap[VS_N_HEAPS];

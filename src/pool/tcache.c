@@ -84,7 +84,7 @@ static unsigned cap_limit(const struct vs_tcache *tc, const struct vs_bin *bin,
 			  unsigned class)
 {
 	size_t share =
-		WIDE_BIN_BYTES >> atomic_load_explicit(&tc->pool->shares.halved,
+		WIDE_BIN_BYTES >> atomic_load_explicit(&tc->pool->quota.halved,
 						       memory_order_relaxed);
 	size_t bytes = bin->wide ? WIDE_BIN_BYTES : BIN_BYTES;
 	size_t n = (bytes < share ? bytes : share) / vs_class_size(class);

@@ -392,7 +392,7 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	look_at_pending(pool);
 	pthread_mutex_lock(&pool->lock);
 	pool->now = now;
-	vs_shares_relax(pool, now);
+	vs_quota_relax(pool, now);
 	vs_range_live(pool, &asked, &given, &blocks);
 	surplus = forget_need(pool, now, asked, age);
 	allocs = vs_range_allocs(pool);

@@ -230,7 +230,7 @@ static void test_what_loops_hold_is_enough(void **state)
 	}
 	loop_each(LOOPS_BEFORE);
 	misses = vs_stat_get(stats(), small_miss);
-	assert_in_range(atomic_load(&vs_pool_of(0)->shares.halved), 1, 2);
+	assert_in_range(atomic_load(&vs_pool_of(0)->quota.halved), 1, 2);
 	loop_each(LOOPS);
 	for (int i = 0; i < N_LOOPING; i++)
 		pthread_join(threads[i], NULL);
@@ -247,17 +247,17 @@ static void test_shares_while_slabs_are_wanted(void **state)
 	(void)state;
 	warm_up();
 	pool = vs_pool_of(0);
-	vs_shares_emptied(pool, 0, fake.now);
+	vs_quota_emptied(pool, 0, fake.now);
 	for (int i = 0; i < 3; i++) {
 		fake.now += 4 * MS;
-		vs_shares_emptied(pool, 64 * MiB, fake.now);
+		vs_quota_emptied(pool, 64 * MiB, fake.now);
 	}
-	assert_int_equal(atomic_load(&pool->shares.halved), 0);
+	assert_int_equal(atomic_load(&pool->quota.halved), 0);
 	for (int i = 0; i < 100; i++)
-		vs_shares_emptied(pool, 64 * MiB, fake.now);
+		vs_quota_emptied(pool, 64 * MiB, fake.now);
 	vs_tcache_flush(pool, NULL);
 	vs_pool_tick();
-	assert_int_equal(atomic_load(&pool->shares.halved), 4);
+	assert_int_equal(atomic_load(&pool->quota.halved), 4);
 	loop(1000, 0);
 	/* a few at a time */
 	assert_in_range(loop(PAIRS, 0), PAIRS / 12, PAIRS / 3);
@@ -265,7 +265,7 @@ static void test_shares_while_slabs_are_wanted(void **state)
 		fake.now += 500 * MS;
 		vs_pool_tick();
 		/* for a slab now and then */
-		vs_shares_emptied(pool, 64 * MiB, fake.now);
+		vs_quota_emptied(pool, 64 * MiB, fake.now);
 	}
 	loop(1000, 0);
 	assert_in_range(loop(PAIRS, 0), 1, PAIRS / 55);
@@ -282,15 +282,15 @@ static void test_threads_that_are_short_at_once_count_once(void **state)
 	pool = vs_pool_of(0);
 	began = fake.now;
 	fake.now += MS;
-	vs_shares_emptied(pool, 64 * MiB, began);
+	vs_quota_emptied(pool, 64 * MiB, began);
 	for (int i = 0; i < 5; i++) {
 		fake.now += MS / 100;
-		vs_shares_emptied(pool, 64 * MiB, began);
+		vs_quota_emptied(pool, 64 * MiB, began);
 	}
-	assert_int_equal(atomic_load(&pool->shares.halved), 0);
+	assert_int_equal(atomic_load(&pool->quota.halved), 0);
 	/* and then once more */
-	vs_shares_emptied(pool, 64 * MiB, fake.now);
-	assert_int_equal(atomic_load(&pool->shares.halved), 1);
+	vs_quota_emptied(pool, 64 * MiB, fake.now);
+	assert_int_equal(atomic_load(&pool->quota.halved), 1);
 }
 
 /* Not for slabs of which a part is live: smaller batches would not help. */
@@ -306,7 +306,7 @@ static void test_no_shares_of_live_slabs(void **state)
 	vs_tcache_flush(vs_pool_of(0), NULL);
 	for (int i = 0; i < 640; i++)
 		take(512 * KiB);
-	assert_int_equal(atomic_load(&vs_pool_of(0)->shares.halved), 0);
+	assert_int_equal(atomic_load(&vs_pool_of(0)->quota.halved), 0);
 }
 
 /*
@@ -326,7 +326,7 @@ static void test_no_shares_for_large_blocks(void **state)
 		give(take(480 * MiB));
 	}
 	assert_in_range(fake.held, 512 * MiB, 600 * MiB);
-	assert_int_equal(atomic_load(&vs_pool_of(0)->shares.halved), 0);
+	assert_int_equal(atomic_load(&vs_pool_of(0)->quota.halved), 0);
 }
 
 struct caps {
@@ -526,7 +526,7 @@ static void test_no_hoards_while_memory_is_short(void **state)
 	assert_false(atomic_load(&pool->is_wary));
 	vs_real.cuMemCreate = create;
 	/* whoever was short of it may soon be again */
-	assert_int_equal(atomic_load(&pool->shares.halved), 4);
+	assert_int_equal(atomic_load(&pool->quota.halved), 4);
 }
 
 /* A batch that threads gave back, and that is done, is a hoard as well. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * shares: how much a thread's batches of small objects (pool/tcache) may hold
+ * quota: how much a thread's batches of small objects (pool/tcache) may hold
  * where there are many threads.
  *
- * Note [Shares]: full batches of many threads may be more than is held for what
+ * Note [Quota]: full batches of many threads may be more than is held for what
  * the program needs. Then whoever needs a slab empties the caches of all
  * (gather_small() in pool/ladder), and what they fetch again asks for the next
  * slab. So when that would take up much of the time, batches may hold half as
@@ -13,8 +13,8 @@
  * processor, where threads do not meet, it costs less to fill caches again than
  * to have smaller ones.
  */
-#ifndef VS_POOL_SHARES_H
-#define VS_POOL_SHARES_H
+#ifndef VS_POOL_QUOTA_H
+#define VS_POOL_QUOTA_H
 
 #include <stdatomic.h>
 #include <stdint.h>
@@ -22,22 +22,22 @@
 struct vs_pool;
 
 /* Written under the pool's lock. */
-struct vs_shares {
+struct vs_quota {
 	_Atomic unsigned halved;   /* times that batches are; read anywhere */
 	uint64_t changed, emptied; /* last; clock, ns */
 };
 
 /*
  * So many `bytes` left the caches for a slab that a thread wanted since `began`
- * (clock, ns); see Note [Shares]. Takes pool.lock.
+ * (clock, ns); see Note [Quota]. Takes pool.lock.
  */
-void vs_shares_emptied(struct vs_pool *pool, uint64_t bytes, uint64_t began);
+void vs_quota_emptied(struct vs_pool *pool, uint64_t bytes, uint64_t began);
 /*
  * A thread is out of memory: batches hold as little as they ever do, for some
  * time. Takes pool.lock.
  */
-void vs_shares_least(struct vs_pool *pool);
+void vs_quota_least(struct vs_pool *pool);
 /* Batches may be larger again; in a tick. `now`: clock, ns. Lock. */
-void vs_shares_relax(struct vs_pool *pool, uint64_t now);
+void vs_quota_relax(struct vs_pool *pool, uint64_t now);
 
 #endif

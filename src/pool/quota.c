@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "pool/shares.h"
+#include "pool/quota.h"
 
 #include <pthread.h>
 
@@ -15,40 +15,40 @@
 #define RELAX_NS ((uint64_t)500000000)
 enum { HALVED_MOST = 4 };
 
-void vs_shares_emptied(struct vs_pool *pool, uint64_t bytes, uint64_t began)
+void vs_quota_emptied(struct vs_pool *pool, uint64_t bytes, uint64_t began)
 {
-	struct vs_shares *shares = &pool->shares;
+	struct vs_quota *quota = &pool->quota;
 	uint64_t lasts = (bytes >> 20) * LASTS_PER_MIB, now;
 	unsigned halved;
 
 	pthread_mutex_lock(&pool->lock);
 	now = vs_vmm_clock();
-	halved = atomic_load(&shares->halved);
+	halved = atomic_load(&quota->halved);
 	/* threads that are short at once empty them one after another */
-	if (began >= shares->emptied && now < shares->emptied + lasts &&
+	if (began >= quota->emptied && now < quota->emptied + lasts &&
 	    halved < HALVED_MOST) {
-		atomic_store(&shares->halved, halved + 1);
-		shares->changed = now;
+		atomic_store(&quota->halved, halved + 1);
+		quota->changed = now;
 	}
-	shares->emptied = now;
+	quota->emptied = now;
 	pthread_mutex_unlock(&pool->lock);
 }
 
-void vs_shares_least(struct vs_pool *pool)
+void vs_quota_least(struct vs_pool *pool)
 {
 	pthread_mutex_lock(&pool->lock);
-	atomic_store(&pool->shares.halved, HALVED_MOST);
-	pool->shares.changed = vs_vmm_clock();
+	atomic_store(&pool->quota.halved, HALVED_MOST);
+	pool->quota.changed = vs_vmm_clock();
 	pthread_mutex_unlock(&pool->lock);
 }
 
-void vs_shares_relax(struct vs_pool *pool, uint64_t now)
+void vs_quota_relax(struct vs_pool *pool, uint64_t now)
 {
-	struct vs_shares *shares = &pool->shares;
-	unsigned halved = atomic_load(&shares->halved);
+	struct vs_quota *quota = &pool->quota;
+	unsigned halved = atomic_load(&quota->halved);
 
-	if (halved == 0 || now < shares->changed + RELAX_NS)
+	if (halved == 0 || now < quota->changed + RELAX_NS)
 		return;
-	atomic_store(&shares->halved, halved - 1);
-	shares->changed = now;
+	atomic_store(&quota->halved, halved - 1);
+	quota->changed = now;
 }
