@@ -49,7 +49,7 @@ struct record {
 };
 
 struct ring {
-	struct ring *next; /* all ever made; constant once published */
+	struct ring *next; /* all ever made, see find_next(); lock */
 	_Atomic pid_t owner;
 	int thread; /* number in the trace, -1: nothing written yet; lock */
 	_Atomic uint64_t head; /* records stored; the owner writes */
@@ -59,7 +59,7 @@ struct ring {
 
 bool vs_trace_is_on;
 
-static _Atomic(struct ring *) rings;
+static struct ring *rings; /* lock */
 static __thread struct ring *mine __attribute__((tls_model("initial-exec")));
 static _Atomic uint64_t next_number;
 static atomic_flag has_warned = ATOMIC_FLAG_INIT;
@@ -155,7 +155,7 @@ static struct ring *take_over(pid_t self)
 {
 	struct ring *ring;
 
-	for (ring = atomic_load(&rings); ring; ring = ring->next) {
+	for (ring = rings; ring; ring = ring->next) {
 		if (atomic_load(&ring->head) != atomic_load(&ring->tail))
 			continue;
 		if (vs_sys_tgkill(vs_sys_getpid(), atomic_load(&ring->owner),
@@ -185,8 +185,8 @@ static struct ring *make_ring(void)
 		} else {
 			ring->thread = -1;
 			atomic_store(&ring->owner, self);
-			ring->next = atomic_load(&rings);
-			atomic_store(&rings, ring);
+			ring->next = rings;
+			rings = ring;
 		}
 	}
 	pthread_mutex_unlock(&lock);
@@ -199,20 +199,26 @@ static struct ring *make_ring(void)
 
 /*
  * The ring whose oldest record is number `number`, or a smaller one that came
- * too late. Lock held.
+ * too late. It is the first from then on, and may be next time: so those of a
+ * thousand threads that are idle, or gone, are not looked at for each record.
+ * Lock held.
  */
 static struct ring *find_next(uint64_t number)
 {
-	struct ring *ring;
+	struct ring *ring, **link;
 
-	for (ring = atomic_load(&rings); ring; ring = ring->next) {
+	for (link = &rings; (ring = *link); link = &ring->next) {
 		uint64_t tail =
 			atomic_load_explicit(&ring->tail, memory_order_relaxed);
 
-		if (tail != atomic_load_explicit(&ring->head,
-						 memory_order_acquire) &&
-		    ring->records[tail % RING_RECORDS].number <= number)
-			return ring;
+		if (tail == atomic_load_explicit(&ring->head,
+						 memory_order_acquire) ||
+		    ring->records[tail % RING_RECORDS].number > number)
+			continue;
+		*link = ring->next;
+		ring->next = rings;
+		rings = ring;
+		return ring;
 	}
 	return NULL;
 }
@@ -223,7 +229,7 @@ static uint64_t lowest_number(void)
 	uint64_t lowest = UINT64_MAX;
 	struct ring *ring;
 
-	for (ring = atomic_load(&rings); ring; ring = ring->next) {
+	for (ring = rings; ring; ring = ring->next) {
 		uint64_t tail = atomic_load(&ring->tail);
 		const struct record *r = &ring->records[tail % RING_RECORDS];
 

@@ -355,6 +355,67 @@ static void short_threads(void **unused)
 	}
 }
 
+/* The least of five tries, of this thread's own time. */
+static uint64_t ns_for_records(void)
+{
+	uint64_t least = UINT64_MAX;
+
+	for (int try = 0; try < 5; try++) {
+		struct timespec from, to;
+		uint64_t ns;
+
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &from);
+		for (uint64_t i = 0; i < MANY / 2; i++)
+			vs_trace_alloc(i, 1);
+		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &to);
+		ns = (uint64_t)(to.tv_sec - from.tv_sec) * 1000000000 +
+		     (uint64_t)to.tv_nsec - (uint64_t)from.tv_nsec;
+		least = ns < least ? ns : least;
+	}
+	return least;
+}
+
+static pthread_barrier_t all_here;
+
+static void *add_with_others(void *unused)
+{
+	vs_trace_alloc(0, 1);
+	pthread_barrier_wait(&all_here);
+	return unused;
+}
+
+/* What a record takes does not grow with the threads that there were. */
+static void be_many_once(void *unused)
+{
+	/* valgrind has 500 at most, and no time of its own to tell */
+	size_t n = is_on_valgrind() ? 100 : 2000;
+	static pthread_t threads[2000];
+	pthread_attr_t small;
+	uint64_t before;
+
+	(void)unused;
+	start();
+	before = ns_for_records();
+	pthread_barrier_init(&all_here, NULL, (unsigned)n);
+	pthread_attr_init(&small);
+	pthread_attr_setstacksize(&small, 128 * 1024);
+	for (size_t i = 0; i < n; i++)
+		CHECK(!pthread_create(&threads[i], &small, add_with_others,
+				      NULL));
+	for (size_t i = 0; i < n; i++)
+		pthread_join(threads[i], NULL);
+	vs_trace_flush();
+	CHECK(is_on_valgrind() || ns_for_records() < 3 * before);
+	exit(0);
+}
+
+static void many_threads_once(void **unused)
+{
+	(void)unused;
+	child_run(&c, environment, be_many_once, NULL);
+	assert_child_ok(&c);
+}
+
 static void fork_in_the_middle(void *unused)
 {
 	int status;
@@ -611,6 +672,7 @@ int main(void)
 		cmocka_unit_test(two_threads),
 		cmocka_unit_test(eight_threads),
 		cmocka_unit_test(short_threads),
+		cmocka_unit_test(many_threads_once),
 		cmocka_unit_test(forked),
 		cmocka_unit_test(cloned),
 		cmocka_unit_test(unusable_files),
