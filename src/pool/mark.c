@@ -46,11 +46,13 @@ static bool takes_ration(struct vs_pool *pool)
 {
 	uint64_t ration =
 		vs_fence_may_order(&pool->fence) ? RATION_TO_ORDER : RATION;
-	uint64_t now = vs_vmm_ticks(), used;
+	uint64_t used, now;
 
 	/* two threads at once may take one for both: no matter */
 	used = atomic_load_explicit(&pool->rations_used, memory_order_relaxed);
-	if (used < now)
+	now = vs_vmm_ticks();
+	/* more than there can be ahead: a suspended machine counts from 0 */
+	if (used < now || used - now > RATION * (RATIONS_SPARED + 1))
 		used = now;
 	if (used - now >= ration * RATIONS_SPARED)
 		return false;

@@ -484,6 +484,43 @@ static void test_looks_are_apart(void **state)
 	assert_in_range(looks, 30, 45);
 }
 
+/* Of ten small pieces that are freed, those that get a marker before work. */
+static uint64_t rations(void)
+{
+	const struct vs_stats *stats = &vs_pool_of(0)->stats;
+	CUdeviceptr p[10];
+	uint64_t before;
+
+	for (int i = 0; i < 10; i++)
+		p[i] = take(2 * MiB);
+	before = vs_stat_get(stats, markers);
+	for (int i = 0; i < 10; i++) {
+		give(p[i]);
+		vs_pool_before_work();
+	}
+	return vs_stat_get(stats, markers) - before;
+}
+
+static uint64_t ticks_from_0(void)
+{
+	return fake.now % (1000000 * MS);
+}
+
+/* As after a machine was suspended. */
+static void test_rations_when_ticks_begin_again(void **state)
+{
+	uint64_t (*ticks)(void) = vs_vmm_ticks;
+
+	(void)state;
+	take(400 * MiB);
+	fake.now += 1000000 * MS - fake.now % (1000000 * MS) - MS;
+	assert_in_range(rations(), 7, 9);
+	fake.now += 2 * MS;
+	vs_vmm_ticks = ticks_from_0;
+	assert_in_range(rations(), 7, 9);
+	vs_vmm_ticks = ticks;
+}
+
 /* And then nobody reads the clock any more. */
 static void test_memory_is_scarce_for_a_minute(void **state)
 {
@@ -575,6 +612,8 @@ int main(void)
 		cmocka_unit_test_setup(
 			test_what_another_thread_takes_is_made_good, fresh),
 		cmocka_unit_test_setup(test_looks_are_apart, fresh),
+		cmocka_unit_test_setup(test_rations_when_ticks_begin_again,
+				       fresh),
 		cmocka_unit_test_setup(test_memory_is_scarce_for_a_minute,
 				       fresh),
 		cmocka_unit_test_setup(test_no_wait_for_too_little, fresh),
