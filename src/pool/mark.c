@@ -147,6 +147,18 @@ bool vs_mark_is_worth_a_wait(struct vs_pool *pool, uint64_t span)
 	       (lag >= LATE && has_pending_fit(pool, span));
 }
 
+/*
+ * What the driver's own pools keep, and what was freed into them under work, is
+ * used to cuMemGetInfo, but the driver gives it to whoever asks.
+ */
+static bool has_driver_pools(void)
+{
+	return vs_thread_calls(VS_API_cuMemAllocAsync) > 0 ||
+	       vs_thread_calls(VS_API_cuMemAllocAsync_ptsz) > 0 ||
+	       vs_thread_calls(VS_API_cuMemAllocFromPoolAsync) > 0 ||
+	       vs_thread_calls(VS_API_cuMemAllocFromPoolAsync_ptsz) > 0;
+}
+
 bool vs_mark_may_bring(struct vs_pool *pool, uint64_t span)
 {
 	uint64_t room, limit, held;
@@ -160,6 +172,8 @@ bool vs_mark_may_bring(struct vs_pool *pool, uint64_t span)
 	pthread_mutex_unlock(&pool->grow);
 	if (r != CUDA_SUCCESS)
 		return true;
+	if (pool->dev.total > held && has_driver_pools())
+		unused = pool->dev.total - held;
 	if (limit && unused > limit - held)
 		unused = limit - held;
 	return span <= room + unused + MISCOUNT;

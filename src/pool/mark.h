@@ -45,9 +45,10 @@ bool vs_mark_is_worth_a_wait(struct vs_pool *pool, uint64_t span);
 
 /*
  * Whether so many bytes could be had if all work were complete: all that is not
- * live, of the pool and of the device. If not, out of memory is said at once,
- * as the driver does: the work may go on until the host hears of it. A context
- * of the device is current; no lock.
+ * live, of the pool and of the device; how much of the driver's pools is live
+ * is not known. If not, out of memory is said at once, as the driver does: the
+ * work may go on until the host hears of it. A context of the device is
+ * current; no lock.
  */
 bool vs_mark_may_bring(struct vs_pool *pool, uint64_t span);
 /*

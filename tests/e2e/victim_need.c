@@ -10,6 +10,8 @@
  *                 free again
  *   vain [own]    more than there is, beside a capture, while work waits for
  *                 this thread; own: as much as was freed
+ *   pools         a pool of the driver's keeps some of it, too, or has it back
+ *                 when the work before the last free is done
  *   ends          freed beside a capture that ends in the middle of the
  *                 allocation: before any one of the driver's calls
  */
@@ -201,6 +203,54 @@ static void full(void)
 	end(captured);
 }
 
+/* ---- beside memory pools of the driver's ------------------------------- */
+
+static CUdeviceptr take_async(size_t size)
+{
+	CUdeviceptr p;
+
+	TRY(cuMemAllocAsync(&p, size, stream));
+	return p;
+}
+
+/* A cuMemFree of the driver's waits for all work, also for that of the pool. */
+static void ask_after_free(const char *what, CUdeviceptr freed, size_t size)
+{
+	CUresult result;
+	CUdeviceptr q;
+
+	victim_free(freed);
+	result = cuMemAlloc(&q, size);
+	printf("%s: %s\n", what, victim_name(result));
+	if (result == CUDA_SUCCESS)
+		TRY(cuMemFree(q));
+	TRY(cuCtxSynchronize());
+}
+
+static void beside_pools(void)
+{
+	size_t whole = available();
+	uint64_t all = UINT64_MAX;
+	CUdeviceptr p, async;
+	CUmemoryPool pool;
+
+	TRY(cuDeviceGetDefaultMemPool(&pool, 0));
+	TRY(cuMemPoolSetAttribute(pool, CU_MEMPOOL_ATTR_RELEASE_THRESHOLD,
+				  &all));
+	TRY(cuMemFreeAsync(take_async(percent(whole, 50)), stream));
+	TRY(cuStreamSynchronize(stream));
+	/* more would be waited for by the free */
+	p = victim_alloc(percent(whole, 4));
+	keep_busy(p, 30000000);
+	ask_after_free("kept by a pool", p, percent(whole, 98));
+
+	async = take_async(percent(whole, 50));
+	p = victim_alloc(percent(whole, 4));
+	keep_busy(p, 30000000);
+	TRY(cuMemFreeAsync(async, stream));
+	ask_after_free("freed into a pool", p, percent(whole, 75));
+}
+
 static _Atomic bool may_go;
 
 static void in_vain(bool is_own)
@@ -325,6 +375,8 @@ int main(int argc, char **argv)
 	kept = victim_alloc(4096);
 	if (strcmp(what, "race") == 0)
 		race();
+	else if (strcmp(what, "pools") == 0)
+		beside_pools();
 	else if (strcmp(what, "vain") == 0)
 		in_vain(argc > 2);
 	else if (strcmp(what, "end") == 0)
