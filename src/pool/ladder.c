@@ -64,6 +64,9 @@ static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
 		r = vs_reuse_take(pool, kind, span);
 		result = r ? CUDA_SUCCESS : vs_grow(pool, kind, span, how, &r);
 	}
+	if (result != CUDA_SUCCESS && how == VS_GROW_ALL &&
+	    kind != VS_HEAP_SLABS && (r = vs_reuse_anywhere(pool, span)))
+		result = CUDA_SUCCESS;
 	pthread_mutex_unlock(&pool->grow);
 	*range_out = r;
 	*result_out = result;

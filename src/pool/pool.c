@@ -349,8 +349,8 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 		/* some may be back, of slabs that others are live in */
 		if (r != CUDA_SUCCESS && !vs_tcache_refill(tc, class))
 			return r == CUDA_ERROR_OUT_OF_MEMORY
-				       ? vs_range_last_resort(tc->pool, size,
-							      out)
+				       ? vs_range_last_resort(tc->pool, tc->ctx,
+							      size, out)
 				       : r;
 		is_miss = r == CUDA_SUCCESS;
 	}

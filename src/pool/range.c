@@ -182,12 +182,36 @@ static inline bool is_dead(struct vs_ctx *ctx)
 		atomic_load_explicit(&ctx->is_dead, memory_order_relaxed), 0);
 }
 
-CUresult vs_range_last_resort(struct vs_pool *pool, size_t size,
-			      CUdeviceptr *out)
+/* No slab can be had, so a small object is a range. */
+static bool alloc_odd(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
+		      CUdeviceptr *out)
+{
+	struct vs_range *range = vs_reuse_anywhere(pool, VS_OWNER_PAGE);
+
+	if (!range)
+		return false;
+	pthread_mutex_lock(&pool->lock);
+	if (is_dead(ctx)) {
+		vs_reuse_go_home(pool, range);
+		range = NULL;
+	} else {
+		vs_range_hand_out(pool, range, ctx, size);
+		*out = range->base;
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return range != NULL;
+}
+
+CUresult vs_range_last_resort(struct vs_pool *pool, struct vs_ctx *ctx,
+			      size_t size, CUdeviceptr *out)
 {
 	CUdeviceptr p;
 	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 
+	if (size <= VS_SMALL_MAX && alloc_odd(pool, ctx, size, out)) {
+		vs_stat_add(&pool->stats, large_hit, 1);
+		return CUDA_SUCCESS;
+	}
 	if (pool->memory_limit == UINT64_MAX)
 		r = vs_real.cuMemAlloc_v2(&p, size);
 	if (r != CUDA_SUCCESS) {
@@ -209,7 +233,7 @@ static __attribute__((noinline)) CUresult alloc_miss(struct vs_pool *pool,
 	CUresult r = get_more(pool, vs_reuse_kind(span), span, &range);
 
 	if (r == CUDA_ERROR_OUT_OF_MEMORY)
-		return vs_range_last_resort(pool, size, out);
+		return vs_range_last_resort(pool, ctx, size, out);
 	if (r != CUDA_SUCCESS)
 		return VS_PASS; /* the driver words it */
 	pthread_mutex_lock(&pool->lock);

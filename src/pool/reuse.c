@@ -17,10 +17,26 @@ static inline bool was_slab(const struct vs_pool *pool,
 
 void vs_reuse_go_home(struct vs_pool *pool, struct vs_range *r)
 {
-	enum vs_heap_kind kind =
-		was_slab(pool, r) ? VS_HEAP_SLABS : vs_reuse_kind(r->span);
+	enum vs_heap_kind kind = VS_HEAP_LARGE;
 
+	/* by address: its span may be of the other heap's (see below) */
+	if (was_slab(pool, r))
+		kind = VS_HEAP_SLABS;
+	else if (r->base < pool->heap[VS_HEAP_MIDDLE].end)
+		kind = VS_HEAP_MIDDLE;
 	vs_heap_give(pool, &pool->heap[kind], r);
+}
+
+struct vs_range *vs_reuse_anywhere(struct vs_pool *pool, uint64_t span)
+{
+	struct vs_range *r;
+
+	pthread_mutex_lock(&pool->lock);
+	r = vs_heap_take(pool, &pool->heap[VS_HEAP_MIDDLE], span, false);
+	if (!r)
+		r = vs_heap_take(pool, &pool->heap[VS_HEAP_LARGE], span, false);
+	pthread_mutex_unlock(&pool->lock);
+	return r;
 }
 
 /* Takes the oldest off what is pending, if it is done; or NULL. Lock. */

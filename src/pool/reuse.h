@@ -32,6 +32,12 @@ struct vs_range *vs_reuse_find(struct vs_pool *pool, enum vs_heap_kind kind,
 struct vs_range *vs_reuse_take(struct vs_pool *pool, enum vs_heap_kind kind,
 			       uint64_t span);
 /*
+ * Where memory has run out: what is idle in the middle of a chunk in use can be
+ * mapped for no other heap, but it may be handed out where it is. A live range
+ * that is no slab, and no shorter than VS_OWNER_PAGE; or NULL. Takes the lock.
+ */
+struct vs_range *vs_reuse_anywhere(struct vs_pool *pool, uint64_t span);
+/*
  * Pending ranges whose tag is done become idle, and what is on the shelf;
  * whether any did. Lock.
  */

@@ -12,6 +12,7 @@
  *                 this thread; own: as much as was freed
  *   pools         a pool of the driver's keeps some of it, too, or has it back
  *                 when the work before the last free is done
+ *   middles       what is free lies between large blocks; then smaller ones
  *   ends          freed beside a capture that ends in the middle of the
  *                 allocation: before any one of the driver's calls
  */
@@ -251,6 +252,43 @@ static void beside_pools(void)
 	ask_after_free("freed into a pool", p, percent(whole, 75));
 }
 
+/* ---- between large blocks ---------------------------------------------- */
+
+/* A part of what each second large block leaves, in blocks of so many bytes. */
+static void fill_middles(CUdeviceptr *large, int n, size_t part, size_t size)
+{
+	static CUdeviceptr p[1 << 16];
+	CUresult result = CUDA_SUCCESS;
+	size_t want, k = 0;
+
+	for (int i = 1; i < n; i += 2)
+		TRY(cuMemFree(large[i]));
+	want = percent(available(), part) / size;
+	CHECK(want > 0 && want <= sizeof(p) / sizeof(p[0]));
+	while (k < want && (result = cuMemAlloc(&p[k], size)) == CUDA_SUCCESS)
+		k++;
+	printf("blocks of %zu KiB: %s\n", size / KiB, victim_name(result));
+	while (k > 0)
+		TRY(cuMemFree(p[--k]));
+	for (int i = 1; i < n; i += 2)
+		TRY(cuMemAlloc(&large[i], 16 * GRAIN));
+}
+
+static void between(void)
+{
+	static CUdeviceptr p[512];
+	size_t whole = available();
+	int n = 0;
+
+	/* of few large pieces */
+	victim_free(victim_alloc(percent(whole, 95)));
+	while (n < 512 && cuMemAlloc(&p[n], 16 * GRAIN) == CUDA_SUCCESS)
+		n++;
+	fill_middles(p, n, 85, 6 * MiB);
+	fill_middles(p, n, 85, 4 * MiB);
+	fill_middles(p, n, 10, 200 * KiB);
+}
+
 static _Atomic bool may_go;
 
 static void in_vain(bool is_own)
@@ -377,6 +415,8 @@ int main(int argc, char **argv)
 		race();
 	else if (strcmp(what, "pools") == 0)
 		beside_pools();
+	else if (strcmp(what, "middles") == 0)
+		between();
 	else if (strcmp(what, "vain") == 0)
 		in_vain(argc > 2);
 	else if (strcmp(what, "end") == 0)
