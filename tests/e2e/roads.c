@@ -401,6 +401,25 @@ static void road_close(const char *arg)
 	}
 }
 
+/* A plugin that brings the shim along is closed by a thread that ends then. */
+static void *serve_and_close(void *library)
+{
+	void *driver = roads_open(DRIVER, RTLD_NOW);
+	void *handle = roads_open(library, RTLD_NOW | RTLD_LOCAL);
+
+	roads_serve_from_two(handle, driver);
+	dlclose(handle);
+	return NULL;
+}
+
+static void road_brought(const char *library)
+{
+	pthread_t thread;
+
+	pthread_create(&thread, NULL, serve_and_close, (void *)library);
+	pthread_join(thread, NULL);
+}
+
 static void in_child(void (*function)(void))
 {
 	int status = -1;
@@ -560,6 +579,7 @@ static const struct {
 	{"small_stack", road_small_stack},
 	{"threads", road_threads},
 	{"close", road_close},
+	{"brought", road_brought},
 	{"fork", road_fork},
 	{"retain", road_retain},
 	{"quiet", road_quiet},

@@ -58,13 +58,15 @@ static inline void roads_serve(const struct roads *d)
 		printf("the free was lost\n");
 }
 
-/* Fills *d by dlsym and serves. */
-static inline void roads_serve_from(void *handle)
+/* Asks dlsym and serves. What the first has not is the other's. */
+static inline void roads_serve_from_two(void *handle, void *other)
 {
 	struct roads d;
 
 #define X(symbol, name, since)                                                 \
 	*(void **)&d.symbol = dlsym(handle, #symbol);                          \
+	if (!d.symbol)                                                         \
+		*(void **)&d.symbol = dlsym(other, #symbol);                   \
 	if (!d.symbol) {                                                       \
 		printf("no " #symbol "\n");                                    \
 		return;                                                        \
@@ -72,6 +74,11 @@ static inline void roads_serve_from(void *handle)
 	ROADS_CALLS(X)
 #undef X
 	roads_serve(&d);
+}
+
+static inline void roads_serve_from(void *handle)
+{
+	roads_serve_from_two(handle, handle);
 }
 
 static inline void *roads_open(const char *path, int mode)
