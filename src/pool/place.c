@@ -28,7 +28,7 @@ static bool is_a_block(const struct vs_pool *pool, const struct vs_range *r,
 }
 
 struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
-			       bool *is_leftward_out)
+			       uint64_t least, bool *is_leftward_out)
 {
 	uint64_t span = plan->span;
 	struct vs_range *r;
@@ -36,7 +36,7 @@ struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
 	if (pool->is_contiguous)
 		return NULL;
 	r = vs_heap_below(plan->heap, span);
-	for (int i = 0; r && i < BASES_TRIED; i++) {
+	for (int i = 0; r && r->span >= least && i < BASES_TRIED; i++) {
 		bool is_right = is_room(r->next, span);
 
 		if ((is_right || is_room(r->prev, span)) &&

@@ -18,12 +18,12 @@
 #define VS_PLACE_NO_SPACE ((CUresult)-2)
 
 /*
- * The largest idle range below the request that a hole lies beside, or NULL;
- * *is_leftward_out: the hole is left of it, and not right. Only what was a
- * block, if the plan is_alone.
+ * The largest idle range below the request, of `least` bytes or more, that a
+ * hole lies beside, or NULL; *is_leftward_out: the hole is left of it, and not
+ * right. Only what was a block, if the plan is_alone.
  */
 struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
-			       bool *is_leftward_out);
+			       uint64_t least, bool *is_leftward_out);
 /* The plan extends `base`, which is busy from now on. */
 CUresult vs_place_extend(struct vs_pool *pool, struct vs_plan *plan,
 			 struct vs_range *base, bool is_leftward);

@@ -425,6 +425,19 @@ static CUresult plan_within(struct vs_pool *pool, struct vs_plan *plan)
 		       : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/*
+ * Bytes of the smallest idle range that is worth looking at. A program at its
+ * need can have nothing within it, whichever of hundreds is extended. 0: all.
+ */
+static uint64_t least_base(struct vs_pool *pool, const struct vs_plan *plan,
+			   enum vs_grow_how how)
+{
+	uint64_t room = allowance(pool) + pool->chunks.cached_bytes;
+
+	return how == VS_GROW_WITHIN && plan->span > room ? plan->span - room
+							  : 0;
+}
+
 /* What is to be mapped where; leaves what it did to be dropped. */
 static CUresult decide(struct vs_pool *pool, struct vs_plan *plan,
 		       enum vs_grow_how how, bool may_extend)
@@ -435,7 +448,8 @@ static CUresult decide(struct vs_pool *pool, struct vs_plan *plan,
 
 	plan->is_alone = how == VS_GROW_WITHIN && is_alone(pool, plan->kind);
 	if (may_extend)
-		base = vs_place_base(pool, plan, &is_leftward);
+		base = vs_place_base(pool, plan, least_base(pool, plan, how),
+				     &is_leftward);
 	if (how != VS_GROW_WITHIN)
 		r = vs_stitch_tail(pool, plan, base ? base->span : 0, how);
 	if (r == CUDA_SUCCESS && base && plan->lead == 0)

@@ -4,7 +4,9 @@
  * sizes, and idle ones before new ones.
  */
 #include "fake_test.h"
+#include "pool/plan.h"
 #include "pool/slab.h"
+#include "pool/state.h"
 
 static int fresh(void **state)
 {
@@ -164,6 +166,38 @@ static void test_a_buffer_that_grows_is_extended(void **state)
 	assert_true(fake.cost_us - before < 100 * 100);
 }
 
+static CUresult plan_within_need(uint64_t span, uint64_t *touched_out)
+{
+	struct vs_pool *pool = vs_pool_of(0);
+	uint64_t before = pool->chunks.touches;
+	struct vs_plan plan;
+	CUresult r;
+
+	pthread_mutex_lock(&pool->lock);
+	r = vs_plan_make(pool, &plan, VS_HEAP_LARGE, span, VS_GROW_WITHIN);
+	*touched_out = pool->chunks.touches - before;
+	if (r == CUDA_SUCCESS)
+		vs_plan_drop(pool, &plan);
+	pthread_mutex_unlock(&pool->lock);
+	return r;
+}
+
+/* It is asked for first at each miss, and in vain by who is at its need. */
+static void test_what_need_forbids_looks_at_no_idle_range(void **state)
+{
+	uint64_t touched;
+
+	(void)state;
+	give(take(GiB));
+	take(512 * MiB);
+	assert_int_equal(plan_within_need(900 * MiB, &touched),
+			 CUDA_ERROR_NOT_FOUND);
+	assert_int_equal(touched, 0);
+	/* the idle half and a little */
+	assert_int_equal(plan_within_need(540 * MiB, &touched), CUDA_SUCCESS);
+	assert_int_equal(touched, 1);
+}
+
 /* Such as a network's layers over images of changing size. */
 static void test_few_large_blocks_of_changing_sizes(void **state)
 {
@@ -319,6 +353,7 @@ int main(void)
 		T(a_tail_is_mapped_left_of_an_idle_range),
 		T(the_larger_end_of_a_chunk_is_used),
 		T(a_buffer_that_grows_is_extended),
+		T(what_need_forbids_looks_at_no_idle_range),
 		T(few_large_blocks_of_changing_sizes),
 		T(slabs_fill_their_chunks),
 		T(no_small_size_wastes_much),
