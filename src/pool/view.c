@@ -80,12 +80,31 @@ unsigned vs_views_cuts(const struct vs_pool *pool, CUdeviceptr base,
 	return n;
 }
 
+/*
+ * What lies at every other address is fetched at once: in a large heap each is
+ * on a page of its own, in no cache, and the next would be asked for only when
+ * the one before has been dealt with.
+ */
+static inline void fetch_names(struct vs_pool *pool, const struct vs_view *v,
+			       uint64_t offset)
+{
+	struct vs_view *w;
+
+	if (v->chunk->n_on < 3)
+		return; /* there is one */
+	TAILQ_FOREACH (w, &v->chunk->views, link)
+		__builtin_prefetch(vs_spot_at(pool, w->at + offset));
+	TAILQ_FOREACH (w, &v->chunk->views, link)
+		__builtin_prefetch(vs_spot_at(pool, w->at + offset)->range);
+}
+
 /* At every other address the bytes leave what is idle. */
 static void shade(struct vs_pool *pool, struct vs_view *v, uint64_t offset,
 		  uint64_t n)
 {
 	struct vs_view *w;
 
+	fetch_names(pool, v, offset);
 	TAILQ_FOREACH (w, &v->chunk->views, link) {
 		struct vs_heap *h;
 		struct vs_range *r;
@@ -103,6 +122,7 @@ static void unshade(struct vs_pool *pool, struct vs_view *v, uint64_t offset)
 {
 	struct vs_view *w;
 
+	fetch_names(pool, v, offset);
 	TAILQ_FOREACH (w, &v->chunk->views, link) {
 		struct vs_heap *h;
 
