@@ -11,6 +11,7 @@
 #include "hook/ipc.h"
 #include "hook/peer.h"
 #include "hook/primary.h"
+#include "pool/capture.h"
 #include "pool/pool.h"
 #include "report/service.h"
 
@@ -41,6 +42,7 @@ void vs_context_born(CUcontext ctx, CUdevice device)
 		return;
 	is_served = vs_pool_prepare(device);
 	vs_thread_come_out(t);
+	vs_capture_ctx_born(ctx);
 	if (!is_served)
 		return;
 	/* where another road led to cuInit: it was not seen */

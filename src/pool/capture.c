@@ -64,35 +64,69 @@ static bool make_room(void)
 	return is_any;
 }
 
-/*
- * Makes the current context's block for vs_capture_barrier, once; where the
- * device is full, in place of what is idle here.
- */
-static void prepare_barrier(void)
+/* In the current context, which is `ctx`; see prepare_barrier(). */
+static void make_barrier(struct vs_ctx *ctx, bool *may_be_idle)
 {
 	CUstreamCaptureMode saved;
 	CUdeviceptr block, none = 0;
-	struct vs_ctx *ctx;
-	bool is_pushed;
 	CUresult r;
 
-	if (vs_pool_count() == 0)
-		return;
-	ctx = vs_ctx_current();
-	if (!ctx || atomic_load(&ctx->barrier))
-		return;
-	/* a green context is current: the block shall outlive it */
-	if (vs_vmm_push(ctx->handle, &is_pushed) != CUDA_SUCCESS)
-		return;
 	vs_vmm_relax(&saved);
 	r = vs_real.cuMemAlloc_v2(&block, BARRIER_SIZE);
-	if (r == CUDA_ERROR_OUT_OF_MEMORY && make_room())
+	if (r == CUDA_ERROR_OUT_OF_MEMORY && *may_be_idle &&
+	    (*may_be_idle = make_room()))
 		r = vs_real.cuMemAlloc_v2(&block, BARRIER_SIZE);
 	if (r == CUDA_SUCCESS &&
 	    !atomic_compare_exchange_strong(&ctx->barrier, &none, block))
 		vs_real.cuMemFree_v2(block);
 	vs_vmm_unrelax(saved);
-	vs_vmm_pop(is_pushed);
+}
+
+/*
+ * Makes a context's block for vs_capture_barrier, once; where the device is
+ * full, in place of what is idle here, if anything may be.
+ */
+static void prepare_barrier(struct vs_ctx *ctx, bool *may_be_idle)
+{
+	bool is_pushed;
+
+	if (!ctx || atomic_load(&ctx->barrier) || vs_ctx_is_beyond(ctx) ||
+	    !vs_ctx_use(ctx))
+		return;
+	/* not in a green context that is current: the block shall outlive it */
+	if (vs_vmm_push(ctx->handle, &is_pushed) == CUDA_SUCCESS) {
+		make_barrier(ctx, may_be_idle);
+		vs_vmm_pop(is_pushed);
+	}
+	vs_ctx_unuse(ctx);
+}
+
+/*
+ * In all contexts: while one of them captures a barrier is needed in each that
+ * can reach the memory, and there is none of another device, either. That which
+ * captures first, if there is room for few.
+ */
+static void prepare_barriers(void)
+{
+	bool may_be_idle = true;
+	struct vs_ctx_set set;
+
+	if (vs_pool_count() == 0)
+		return;
+	prepare_barrier(vs_ctx_current(), &may_be_idle);
+	if (vs_pool_ctx_count() == 1 || !vs_ctx_gather(&set, UINT64_MAX))
+		return;
+	for (int i = 0; i < set.n; i++)
+		prepare_barrier(set.list[i], &may_be_idle);
+	vs_ctx_scatter(&set);
+}
+
+void vs_capture_ctx_born(CUcontext ctx)
+{
+	bool may_be_idle = true;
+
+	if (vs_capture_count() > 0 && vs_pool_count() > 0)
+		prepare_barrier(vs_ctx_peek(ctx), &may_be_idle);
 }
 
 /*
@@ -148,7 +182,7 @@ static CUcontext context_of(CUstream stream)
 
 void vs_capture_before_begin(CUstream stream)
 {
-	prepare_barrier();
+	prepare_barriers();
 	pthread_rwlock_wrlock(&gate);
 	beginning = context_of(stream);
 }

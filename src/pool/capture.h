@@ -31,6 +31,8 @@ void vs_capture_ended(CUstream stream, bool is_per_thread);
  */
 uint64_t vs_capture_begun(void);
 void vs_capture_destroyed(CUstream stream, uint64_t last);
+/* A context is new: one beside which others capture may be in need, too. */
+void vs_capture_ctx_born(CUcontext ctx);
 /* A context is about to die: its captures end with it. */
 void vs_capture_ctx_dying(CUcontext ctx);
 /* Captures open in the process. */
@@ -59,8 +61,8 @@ void vs_capture_let_in(void);
  * Waits for all work of a context while a capture is open, harming none: frees
  * a small block of the driver's own, which returns when all running kernels
  * have ended, in relaxed mode, where that harms no capture (both seen on an
- * H200). The block was made before the capture began. False if there is none or
- * a call failed, but for a context beyond work.
+ * H200). The block was made before the capture began, or with the context.
+ * False if there is none or a call failed, but for a context beyond work.
  */
 bool vs_capture_barrier(struct vs_ctx *ctx);
 /* A marker met a capture that was never counted: log it, once. */

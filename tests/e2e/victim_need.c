@@ -8,6 +8,8 @@
  * freed beside a capture before KIND   the same, freed before the capture began
  *   full          the device was full when the capture began, but for what was
  *                 free again
+ *   contexts WHEN [DEVICE]   freed in another context beside a capture, that is
+ *                 made before it or later
  *   vain [own]    more than there is, beside a capture, while work waits for
  *                 this thread; own: as much as was freed
  *   pools         a pool of the driver's keeps some of it, too, or has it back
@@ -44,22 +46,33 @@ static size_t percent(size_t of, size_t n)
 	return of / 100 * n / (16 * GRAIN) * (16 * GRAIN);
 }
 
-static void keep_busy(CUdeviceptr p, uint64_t ns)
+static void sleep_by(CUfunction kernel, CUdeviceptr p, uint64_t ns)
 {
 	uint32_t value = 7;
 	uint64_t n = 16;
 	void *arguments[] = {&ns, &p, &value, &n};
 
-	victim_launch(victim_kernel("vs_sleep"), stream, arguments);
+	victim_launch(kernel, stream, arguments);
 }
 
-static CUmemGenericAllocationHandle take_the_rest(size_t but)
+static void keep_busy(CUdeviceptr p, uint64_t ns)
 {
+	sleep_by(victim_kernel("vs_sleep"), p, ns);
+}
+
+static void take_the_rest_of(int device, size_t but)
+{
+	CUmemAllocationProp there = prop;
 	CUmemGenericAllocationHandle handle;
 
-	TRY(cuMemCreate(&handle, (available() - but) / GRAIN * GRAIN, &prop,
+	there.location.id = device;
+	TRY(cuMemCreate(&handle, (available() - but) / GRAIN * GRAIN, &there,
 			0));
-	return handle;
+}
+
+static void take_the_rest(size_t but)
+{
+	take_the_rest_of(0, but);
 }
 
 /* ---- race ------------------------------------------------------------ */
@@ -201,6 +214,46 @@ static void full(void)
 	       (result = cuMemAlloc(&p[n], size)) == CUDA_SUCCESS)
 		n++;
 	printf("and again: %s\n", victim_name(result));
+	end(captured);
+}
+
+/*
+ * Freed under work in another context than that which captures; `when` it is
+ * made: before the capture, or later, while that is open.
+ */
+static void freed_elsewhere(const char *when, int device)
+{
+	bool is_later = strcmp(when, "later") == 0;
+	CUstream captured = NULL;
+	CUfunction kernel;
+	CUcontext other;
+	CUresult result;
+	CUdeviceptr p, q;
+	size_t size;
+
+	if (is_later)
+		captured = begin();
+	if (device > 0)
+		other = victim_start(device);
+	else
+		TRY(cuCtxCreate_v2(&other, 0, device));
+	TRY(cuCtxSetCurrent(other));
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	/* more would be waited for by the free */
+	size = percent(available(), 5);
+	p = victim_alloc(size);
+	kernel = victim_kernel("vs_sleep");
+	if (!is_later) {
+		TRY(cuCtxSetCurrent(ctx));
+		captured = begin();
+		TRY(cuCtxSetCurrent(other));
+	}
+	take_the_rest_of(device, 0);
+	sleep_by(kernel, p, BUSY_NS);
+	victim_free(p);
+	result = cuMemAlloc(&q, size);
+	printf("another context, %s: %s\n", when, victim_name(result));
+	TRY(cuCtxSetCurrent(ctx));
 	end(captured);
 }
 
@@ -415,6 +468,8 @@ int main(int argc, char **argv)
 		race();
 	else if (strcmp(what, "pools") == 0)
 		beside_pools();
+	else if (strcmp(what, "contexts") == 0)
+		freed_elsewhere(argv[2], argc > 3 ? atoi(argv[3]) : 0);
 	else if (strcmp(what, "middles") == 0)
 		between();
 	else if (strcmp(what, "vain") == 0)
