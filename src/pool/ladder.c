@@ -64,9 +64,6 @@ static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
 		r = vs_reuse_take(pool, kind, span);
 		result = r ? CUDA_SUCCESS : vs_grow(pool, kind, span, how, &r);
 	}
-	if (result != CUDA_SUCCESS && how == VS_GROW_ALL &&
-	    kind != VS_HEAP_SLABS && (r = vs_reuse_anywhere(pool, span)))
-		result = CUDA_SUCCESS;
 	pthread_mutex_unlock(&pool->grow);
 	*range_out = r;
 	*result_out = result;
@@ -379,6 +376,18 @@ static void release_all(struct vs_pool *pool)
 	pthread_mutex_unlock(&pool->grow);
 }
 
+/*
+ * Last of all: a large block that was freed may come again, and finds its place
+ * taken. A smaller one, freed behind long work, came to lie in that of one that
+ * was idle, and the larger was out of memory.
+ */
+static bool take_anywhere(struct vs_pool *pool, enum vs_heap_kind kind,
+			  uint64_t span, struct vs_range **range_out)
+{
+	return kind != VS_HEAP_SLABS &&
+	       (*range_out = vs_reuse_anywhere(pool, span));
+}
+
 /* The steps when the driver has no more memory, the cheapest first. */
 static CUresult scrape_together(struct vs_pool *pool, enum vs_heap_kind kind,
 				uint64_t span, struct vs_range **range_out)
@@ -398,10 +407,13 @@ static CUresult scrape_together(struct vs_pool *pool, enum vs_heap_kind kind,
 	}
 	/* idle chunks too small or too scattered for one request */
 	release_all(pool);
-	if (grow_once(pool, kind, span, VS_GROW_BEYOND, range_out, &r))
+	if (grow_once(pool, kind, span, VS_GROW_BEYOND, range_out, &r) ||
+	    take_anywhere(pool, kind, span, range_out)) {
 		vs_stat_add(&pool->stats, oom_release, 1);
-	else /* all that was left of the device: others may do with less */
-		release_all(pool);
+		return CUDA_SUCCESS;
+	}
+	/* all that was left of the device: others may do with less */
+	release_all(pool);
 	return r;
 }
 

@@ -15,6 +15,7 @@
  *   pools         a pool of the driver's keeps some of it, too, or has it back
  *                 when the work before the last free is done
  *   middles       what is free lies between large blocks; then smaller ones
+ *   late          two blocks, the smaller one under long work; then as many
  *   ends          freed beside a capture that ends in the middle of the
  *                 allocation: before any one of the driver's calls
  */
@@ -342,6 +343,33 @@ static void between(void)
 	fill_middles(p, n, 10, 200 * KiB);
 }
 
+/* ---- behind long work --------------------------------------------------- */
+
+/* A free of the driver's waits for the work; what it frees is had again. */
+static void after_long_work(void)
+{
+	static CUdeviceptr p[512], small[512];
+	int n = 0, n_small = 0;
+	CUdeviceptr q;
+
+	for (int i = 0; i < 8; i++)
+		small[n_small++] = victim_alloc(2 * GRAIN);
+	victim_free(victim_alloc(percent(available(), 95)));
+	while (n < 512 && cuMemAlloc(&p[n], 16 * GRAIN) == CUDA_SUCCESS)
+		n++;
+	while (n_small < 512 &&
+	       cuMemAlloc(&small[n_small], 2 * GRAIN) == CUDA_SUCCESS)
+		n_small++;
+	while (cuMemAlloc(&q, GRAIN) == CUDA_SUCCESS)
+		;
+	TRY(cuMemFree(p[n / 2]));
+	TRY(cuCtxSynchronize());
+	keep_busy(small[3], 400000000);
+	TRY(cuMemFree(small[3]));
+	printf("the smaller: %s\n", victim_name(cuMemAlloc(&q, 2 * GRAIN)));
+	printf("the larger: %s\n", victim_name(cuMemAlloc(&q, 16 * GRAIN)));
+}
+
 static _Atomic bool may_go;
 
 static void in_vain(bool is_own)
@@ -472,6 +500,8 @@ int main(int argc, char **argv)
 		freed_elsewhere(argv[2], argc > 3 ? atoi(argv[3]) : 0);
 	else if (strcmp(what, "middles") == 0)
 		between();
+	else if (strcmp(what, "late") == 0)
+		after_long_work();
 	else if (strcmp(what, "vain") == 0)
 		in_vain(argc > 2);
 	else if (strcmp(what, "end") == 0)
