@@ -208,12 +208,14 @@ CUresult vs_range_last_resort(struct vs_pool *pool, struct vs_ctx *ctx,
 	CUdeviceptr p;
 	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 
-	if (size <= VS_SMALL_MAX && alloc_odd(pool, ctx, size, out)) {
+	if (pool->memory_limit == UINT64_MAX)
+		r = vs_real.cuMemAlloc_v2(&p, size);
+	/* not before: a range is up to thousands of times as large */
+	if (r == CUDA_ERROR_OUT_OF_MEMORY && size <= VS_SMALL_MAX &&
+	    alloc_odd(pool, ctx, size, out)) {
 		vs_stat_add(&pool->stats, large_hit, 1);
 		return CUDA_SUCCESS;
 	}
-	if (pool->memory_limit == UINT64_MAX)
-		r = vs_real.cuMemAlloc_v2(&p, size);
 	if (r != CUDA_SUCCESS) {
 		vs_stat_add(&pool->stats, failed, 1);
 		return r;

@@ -26,9 +26,9 @@ CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 CUresult vs_range_free(struct vs_pool *pool, struct vs_ctx *current,
 		       CUdeviceptr p);
 /*
- * Out of memory: for a small object a range, where one is idle; else the
- * driver's own allocator, which may yet find a few bytes, unless a limit
- * forbids it.
+ * Out of memory: the driver's own allocator, which may yet find a few bytes,
+ * unless a limit forbids it; else for a small object a range, where one is
+ * idle.
  */
 CUresult vs_range_last_resort(struct vs_pool *pool, struct vs_ctx *ctx,
 			      size_t size, CUdeviceptr *out);

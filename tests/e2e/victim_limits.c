@@ -150,6 +150,28 @@ static void fill_more(void)
 	CHECK(n_markers < n / 8);
 }
 
+/* Those of the small blocks that the pool has no addresses for take no more. */
+static void fill_between(void)
+{
+	enum { N = 32, N_SMALL = 28000 };
+	CUdeviceptr p[N];
+
+	victim_start(0);
+	victim_free(victim_alloc(N * 32 * MiB));
+	for (int i = 0; i < N; i++)
+		p[i] = victim_alloc(32 * MiB);
+	for (int i = 0; i < N; i += 2)
+		victim_free(p[i]);
+	TRY(cuCtxSynchronize());
+	for (int i = 0; i < N_SMALL; i++)
+		victim_alloc(64 * KiB);
+	CHECK(pool_blocks() < N_SMALL); /* else there were enough */
+	for (int i = 0; i < N; i += 2)
+		p[i] = victim_alloc(32 * MiB);
+	for (int i = 0; i < 35; i++)
+		victim_alloc(32 * MiB);
+}
+
 /* Of so many blocks every sixth one stays. */
 static void ask_too_much(void)
 {
@@ -197,6 +219,8 @@ int main(int argc, char **argv)
 		fill(4 * MiB);
 	else if (!strcmp(argv[1], "few"))
 		fill_more();
+	else if (!strcmp(argv[1], "between"))
+		fill_between();
 	else if (!strcmp(argv[1], "hole"))
 		ask_too_much();
 	else if (!strcmp(argv[1], "all"))
