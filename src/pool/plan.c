@@ -42,13 +42,9 @@ enum {
  * A chunk of which any part is live is neither released nor mapped elsewhere:
  * with larger ones other allocators of the program found no memory
  * (victim_pressure on an H200), and programs of few huge blocks held up to 18 %
- * more. Nor with such on a small device: of 30 random programs on 8 GiB 13 had
- * something refused there that the driver alone gave with a tenth to spare, 7
- * with an eighth of it (simulated). What is larger is handed out whole (Note
- * [Whole] in pool/chunk).
+ * more. What is larger is handed out whole (Note [Whole] in pool/chunk).
  */
 #define HUGE_CHUNK ((uint64_t)8 << 30)
-enum { HUGE_PART = 8 }; /* of the device, at most */
 /* Smaller ones at the end of a block would be too many. */
 #define SMALLEST_END ((uint64_t)8 << 20)
 
@@ -252,20 +248,11 @@ static bool is_huge(const struct vs_pool *pool, uint64_t bytes)
 	       is_nearly_all(pool, bytes);
 }
 
-static uint64_t huge_chunk(const struct vs_pool *pool)
-{
-	uint64_t part = pool->dev.total / HUGE_PART / VS_GRANULE * VS_GRANULE;
-
-	return part < HUGE_CHUNK ? part : HUGE_CHUNK;
-}
-
 /* One to use as a whole, behind one for the smaller blocks that may follow. */
 static bool add_huge(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes)
 {
-	uint64_t first = huge_chunk(pool);
-
-	return add_new(pool, plan, first, false) &&
-	       add_new(pool, plan, bytes - first, true);
+	return add_new(pool, plan, HUGE_CHUNK, false) &&
+	       add_new(pool, plan, bytes - HUGE_CHUNK, true);
 }
 
 /* The largest new chunk for so many bytes of a request. */
@@ -273,7 +260,6 @@ static uint64_t largest_for(const struct vs_pool *pool, uint64_t span,
 			    uint64_t bytes, uint64_t usual)
 {
 	uint64_t most = usual * (pool->tight ? TIGHT_USUAL : USUAL_TIMES);
-	uint64_t huge = huge_chunk(pool);
 
 	if (pool->is_contiguous)
 		return UINT64_MAX;
@@ -281,7 +267,7 @@ static uint64_t largest_for(const struct vs_pool *pool, uint64_t span,
 		return usual;
 	if (is_nearly_all(pool, bytes) ||
 	    (span > VS_WHOLE_LEAST && is_nearly_all(pool, span)))
-		return huge > most ? huge : most;
+		return HUGE_CHUNK;
 	if (pool->tight && most < bytes / TIGHT_PIECES)
 		most = round_up(bytes / TIGHT_PIECES, VS_GRANULE);
 	return most;

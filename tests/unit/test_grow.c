@@ -129,8 +129,7 @@ static void test_the_larger_end_of_a_chunk_is_used(void **state)
 	CUdeviceptr head, tail;
 
 	(void)state;
-	fresh_driver(24 * GiB);
-	fake.others = 20 * GiB;
+	fresh_driver(4 * GiB);
 	give(take(3000 * MiB));
 	head = take(2400 * MiB);
 	take(300 * MiB);

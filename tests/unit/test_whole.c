@@ -42,25 +42,6 @@ static void test_a_first_huge_block_is_of_two_chunks(void **state)
 	}
 }
 
-/* What other allocators of the program ask for must be had beside it. */
-static void test_no_chunk_is_most_of_a_small_device(void **state)
-{
-	CUdeviceptr p[8];
-
-	(void)state;
-	fresh_driver(8 * GiB);
-	take(4096);
-	assert_int_equal(made_for(6 * GiB), 6);
-	fresh_driver(8 * GiB);
-	give(take(6 * GiB));
-	for (int i = 0; i < 8; i++)
-		p[i] = take(640 * MiB);
-	for (int i = 0; i < 7; i++)
-		give(p[i]);
-	vs_pool_trim();
-	assert_in_range(stats()->reserved, 640 * MiB, 2 * GiB);
-}
-
 /* It could not be released when that is wanted, or all is to be kept. */
 static void test_not_with_knobs_that_forbid_it(void **state)
 {
@@ -227,7 +208,6 @@ int main(void)
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
 	const struct CMUnitTest tests[] = {
 		T(a_first_huge_block_is_of_two_chunks),
-		T(no_chunk_is_most_of_a_small_device),
 		T(not_with_knobs_that_forbid_it),
 		T(a_huge_block_is_used_again),
 		T(a_huge_chunk_is_not_broken),
