@@ -4,6 +4,7 @@
 #include <stddef.h>
 
 #include "pool/mark.h"
+#include "pool/view.h"
 
 /* See most_waste(): parts of what was asked for, and of what is needed. */
 enum { WASTE_OF_ONE = 10, WASTE_OF_NEED = 200 };
@@ -17,14 +18,8 @@ static inline bool was_slab(const struct vs_pool *pool,
 
 void vs_reuse_go_home(struct vs_pool *pool, struct vs_range *r)
 {
-	enum vs_heap_kind kind = VS_HEAP_LARGE;
-
-	/* by address: its span may be of the other heap's (see below) */
-	if (was_slab(pool, r))
-		kind = VS_HEAP_SLABS;
-	else if (r->base < pool->heap[VS_HEAP_MIDDLE].end)
-		kind = VS_HEAP_MIDDLE;
-	vs_heap_give(pool, &pool->heap[kind], r);
+	/* by address: its span may be of another heap's (see below) */
+	vs_heap_give(pool, vs_heap_of(pool, r->base), r);
 }
 
 struct vs_range *vs_reuse_anywhere(struct vs_pool *pool, uint64_t span)
