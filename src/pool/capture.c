@@ -13,6 +13,8 @@
 #include "driver/vmm.h"
 #include "pool/ctx.h"
 #include "pool/pool.h"
+#include "pool/state.h"
+#include "pool/trim.h"
 
 /* A capture's origin stream. A per-thread stream has one name in all threads.
  */
@@ -52,30 +54,36 @@ static struct capture name_of(CUstream stream, bool is_per_thread)
 	return c;
 }
 
-static bool make_room(void)
+/* Of the device that is full: what others keep brings it nothing. */
+static bool make_room(CUdevice device)
 {
 	struct vs_thread *t = vs_thread_self();
+	struct vs_pool *pool = vs_pool_of(device);
 	bool is_any;
 
-	if (!vs_thread_go_within(t))
+	if (!pool || !vs_thread_go_within(t))
 		return false;
-	is_any = vs_pool_trim() > 0;
+	is_any = vs_trim(pool) > 0;
 	vs_thread_come_out(t);
 	return is_any;
 }
 
 /* In the current context, which is `ctx`; see prepare_barrier(). */
-static void make_barrier(struct vs_ctx *ctx, bool *may_be_idle)
+static void make_barrier(struct vs_ctx *ctx, uint64_t *full)
 {
+	uint64_t device = (uint64_t)1 << ctx->device;
 	CUstreamCaptureMode saved;
 	CUdeviceptr block, none = 0;
 	CUresult r;
 
 	vs_vmm_relax(&saved);
 	r = vs_real.cuMemAlloc_v2(&block, BARRIER_SIZE);
-	if (r == CUDA_ERROR_OUT_OF_MEMORY && *may_be_idle &&
-	    (*may_be_idle = make_room()))
-		r = vs_real.cuMemAlloc_v2(&block, BARRIER_SIZE);
+	if (r == CUDA_ERROR_OUT_OF_MEMORY && !(*full & device)) {
+		if (make_room(ctx->device))
+			r = vs_real.cuMemAlloc_v2(&block, BARRIER_SIZE);
+		else
+			*full |= device;
+	}
 	if (r == CUDA_SUCCESS &&
 	    !atomic_compare_exchange_strong(&ctx->barrier, &none, block))
 		vs_real.cuMemFree_v2(block);
@@ -84,9 +92,9 @@ static void make_barrier(struct vs_ctx *ctx, bool *may_be_idle)
 
 /*
  * Makes a context's block for vs_capture_barrier, once; where the device is
- * full, in place of what is idle here, if anything may be.
+ * full, in place of what is idle there, but for devices where nothing is.
  */
-static void prepare_barrier(struct vs_ctx *ctx, bool *may_be_idle)
+static void prepare_barrier(struct vs_ctx *ctx, uint64_t *full)
 {
 	bool is_pushed;
 
@@ -95,7 +103,7 @@ static void prepare_barrier(struct vs_ctx *ctx, bool *may_be_idle)
 		return;
 	/* not in a green context that is current: the block shall outlive it */
 	if (vs_vmm_push(ctx->handle, &is_pushed) == CUDA_SUCCESS) {
-		make_barrier(ctx, may_be_idle);
+		make_barrier(ctx, full);
 		vs_vmm_pop(is_pushed);
 	}
 	vs_ctx_unuse(ctx);
@@ -108,25 +116,25 @@ static void prepare_barrier(struct vs_ctx *ctx, bool *may_be_idle)
  */
 static void prepare_barriers(void)
 {
-	bool may_be_idle = true;
+	uint64_t full = 0;
 	struct vs_ctx_set set;
 
 	if (vs_pool_count() == 0)
 		return;
-	prepare_barrier(vs_ctx_current(), &may_be_idle);
+	prepare_barrier(vs_ctx_current(), &full);
 	if (vs_pool_ctx_count() == 1 || !vs_ctx_gather(&set, UINT64_MAX))
 		return;
 	for (int i = 0; i < set.n; i++)
-		prepare_barrier(set.list[i], &may_be_idle);
+		prepare_barrier(set.list[i], &full);
 	vs_ctx_scatter(&set);
 }
 
 void vs_capture_ctx_born(CUcontext ctx)
 {
-	bool may_be_idle = true;
+	uint64_t full = 0;
 
 	if (vs_capture_count() > 0 && vs_pool_count() > 0)
-		prepare_barrier(vs_ctx_peek(ctx), &may_be_idle);
+		prepare_barrier(vs_ctx_peek(ctx), &full);
 }
 
 /*

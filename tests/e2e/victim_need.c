@@ -10,6 +10,8 @@
  *                 free again
  *   contexts WHEN [DEVICE]   freed in another context beside a capture, that is
  *                 made before it or later
+ *   other         another device is full when captures begin: what is freed and
+ *                 allocated again on this one stays mapped
  *   vain [own]    more than there is, beside a capture, while work waits for
  *                 this thread; own: as much as was freed
  *   pools         a pool of the driver's keeps some of it, too, or has it back
@@ -258,6 +260,28 @@ static void freed_elsewhere(const char *when, int device)
 	end(captured);
 }
 
+static unsigned n_releases;
+
+static void count_releases(const char *call)
+{
+	n_releases += strcmp(call, "cuMemRelease") == 0;
+}
+
+static void beside_a_full_device(void)
+{
+	victim_start(1);
+	victim_alloc(percent(available(), 50));
+	take_the_rest_of(1, 0);
+	TRY(cuCtxSetCurrent(ctx));
+	sim_client_on_call(count_releases);
+	for (int i = 0; i < 4; i++) {
+		victim_free(victim_alloc(32 * GRAIN));
+		end(begin());
+	}
+	sim_client_on_call(NULL);
+	printf("given back: %u\n", n_releases);
+}
+
 /* ---- beside memory pools of the driver's ------------------------------- */
 
 static CUdeviceptr take_async(size_t size)
@@ -498,6 +522,8 @@ int main(int argc, char **argv)
 		beside_pools();
 	else if (strcmp(what, "contexts") == 0)
 		freed_elsewhere(argv[2], argc > 3 ? atoi(argv[3]) : 0);
+	else if (strcmp(what, "other") == 0)
+		beside_a_full_device();
 	else if (strcmp(what, "middles") == 0)
 		between();
 	else if (strcmp(what, "late") == 0)
