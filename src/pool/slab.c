@@ -172,38 +172,48 @@ unsigned vs_slab_refill(struct vs_pool *pool, struct vs_slabs *s,
 	return batch->n;
 }
 
-bool vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,
-		    const struct vs_batch *batch)
+void vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,
+		    struct vs_batch *batch)
 {
-	struct vs_batch *copy;
-
-	if (batch->n == 0)
-		return true;
-	copy = vs_meta_alloc_dirty(sizeof(*copy));
-	if (!copy)
-		return false;
-	copy->next = NULL;
-	vs_batch_copy(copy, batch);
-	*s->class[class].pending_end = copy;
-	s->class[class].pending_end = &copy->next;
+	batch->next = NULL;
+	*s->class[class].pending_end = batch;
+	s->class[class].pending_end = &batch->next;
 	vs_mark_freed_small(pool, batch->n * vs_class_size(class));
-	return true;
 }
 
-bool vs_slab_return_few(struct vs_pool *pool, struct vs_slabs *s,
-			unsigned class, const struct vs_batch *few)
+/* The newest of the pending, if so many more of this tag belong there. */
+static struct vs_batch *newest_for(struct vs_slabs *s, unsigned class,
+				   unsigned n, uint64_t tag)
 {
 	struct vs_batch *newest =
 		(struct vs_batch *)s->class[class].pending_end;
-	unsigned n = few->n;
 
-	if (!s->class[class].pending || newest->tag != few->tag ||
+	if (!s->class[class].pending || newest->tag != tag ||
 	    newest->n + n > VS_BATCH ||
 	    (newest->n + n - 1) * vs_class_size(class) >= VS_SMALL_MAX)
-		return vs_slab_return(pool, s, class, few);
-	memcpy(newest->obj + newest->n, few->obj, n * sizeof(few->obj[0]));
-	newest->n += n;
-	vs_mark_freed_small(pool, n * vs_class_size(class));
+		return NULL;
+	return newest;
+}
+
+bool vs_slab_return_few(struct vs_pool *pool, struct vs_slabs *s,
+			unsigned class, const struct vs_obj *few, unsigned n,
+			uint64_t tag)
+{
+	struct vs_batch *b = newest_for(s, class, n, tag);
+
+	if (b) {
+		memcpy(b->obj + b->n, few, n * sizeof(few[0]));
+		b->n += n;
+		vs_mark_freed_small(pool, n * vs_class_size(class));
+		return true;
+	}
+	b = vs_meta_alloc_dirty(sizeof(*b));
+	if (!b)
+		return false;
+	b->tag = tag;
+	b->n = n;
+	memcpy(b->obj, few, n * sizeof(few[0]));
+	vs_slab_return(pool, s, class, b);
 	return true;
 }
 

@@ -169,16 +169,17 @@ struct vs_slabs *vs_slabs_of(struct vs_pool *pool, struct vs_ctx *ctx);
 unsigned vs_slab_refill(struct vs_pool *pool, struct vs_slabs *s,
 			unsigned class, unsigned wanted, unsigned most,
 			struct vs_batch *batch);
-/* Takes a batch of freed objects with their tag (copied). False: no memory. */
-bool vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,
-		    const struct vs_batch *batch);
+/* Takes over a batch of freed objects, one at least, with their tag. Lock. */
+void vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,
+		    struct vs_batch *batch);
 /*
  * The same for a few, one at least, which join others of their tag: a batch
  * takes a page, and where an object of a slab is pinned all others come one by
- * one, and threads that end leave what they have.
+ * one, and threads that end leave what they have. False: no memory.
  */
 bool vs_slab_return_few(struct vs_pool *pool, struct vs_slabs *s,
-			unsigned class, const struct vs_batch *few);
+			unsigned class, const struct vs_obj *few, unsigned n,
+			uint64_t tag);
 /* Makes a slab of a mapped range; NULL without host memory. Lock. */
 struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 			     unsigned class, struct vs_range *range);

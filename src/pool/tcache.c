@@ -103,8 +103,9 @@ static bool open_bin(struct vs_bin *bin)
 }
 
 /*
- * Makes room for one more freed object: hands a full batch to the pool (one of
- * a bin that was flushed is empty), and lets the next one grow. Spin held,
+ * Makes room for one more freed object: hands a full batch to the pool as it is
+ * (one of a bin that was flushed is empty), and lets the next one grow. None of
+ * it lies on the stack, which may be small: the driver is called. Spin held,
  * given up inside. False: no host memory.
  */
 static __attribute__((noinline)) bool make_room(struct vs_tcache *tc,
@@ -112,22 +113,29 @@ static __attribute__((noinline)) bool make_room(struct vs_tcache *tc,
 {
 	struct vs_bin *bin = &tc->bin[class];
 	struct vs_pool *pool = tc->pool;
-	struct vs_batch full;
+	struct vs_batch *full, *next;
 
 	if (!open_bin(bin))
 		return false;
 	if (bin->freed->n < bin->cap)
 		return true;
-	vs_batch_copy(&full, bin->freed);
-	bin->freed->n = bin->n_old = 0;
+	next = vs_meta_alloc_dirty(sizeof(*next));
+	if (!next)
+		return false;
+	full = bin->freed;
+	next->tag = full->tag;
+	next->n = bin->n_old = 0;
+	bin->freed = next;
 	if (bin->cap == 0)
 		bin->cap = FIRST_CAP;
 	else if (bin->cap * 2 <= cap_limit(tc, bin, class))
 		bin->cap *= 2;
 	spin_unlock(tc);
 	pthread_mutex_lock(&pool->lock);
-	if (!atomic_load(&tc->ctx->is_dead))
-		vs_slab_return(pool, tc->slabs, class, &full);
+	if (full->n == 0 || atomic_load(&tc->ctx->is_dead))
+		vs_meta_free(full, sizeof(*full));
+	else
+		vs_slab_return(pool, tc->slabs, class, full);
 	pthread_mutex_unlock(&pool->lock);
 	vs_mark_wait_at_free(pool);
 	spin_lock(tc);
@@ -361,7 +369,9 @@ static uint64_t flush_bin(struct vs_pool *pool, struct vs_tcache *tc,
 		for (unsigned i = 0; i < bin->idle->n; i++)
 			vs_slab_put(pool, bin->idle->obj[i]);
 		if (bin->freed->n > 0)
-			vs_slab_return_few(pool, tc->slabs, class, bin->freed);
+			vs_slab_return_few(pool, tc->slabs, class,
+					   bin->freed->obj, bin->freed->n,
+					   bin->freed->tag);
 	}
 	bin->idle->n = 0;
 	bin->freed->n = bin->n_old = 0;
@@ -485,8 +495,8 @@ struct vs_tcache *vs_tcache_make(struct vs_thread *t, struct vs_pool *pool,
 CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
 				 struct vs_slab *slab, CUdeviceptr p)
 {
-	struct vs_batch one;
-	uint64_t word = 0;
+	struct vs_obj one;
+	uint64_t word = 0, tag;
 	unsigned i = 0;
 
 	pthread_mutex_lock(&pool->lock);
@@ -500,11 +510,11 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
 		pthread_mutex_unlock(&pool->lock);
 		return VS_PASS;
 	}
-	one.n = 1;
-	one.obj[0] = (struct vs_obj){p, &slab->words[i]};
-	one.tag = vs_fence_tag_freed(&pool->fence);
+	one = (struct vs_obj){p, &slab->words[i]};
+	tag = vs_fence_tag_freed(&pool->fence);
 	if (slab->ctx->slabs && !vs_slab_bury(pool, slab, i))
-		vs_slab_return_few(pool, slab->ctx->slabs, slab->class, &one);
+		vs_slab_return_few(pool, slab->ctx->slabs, slab->class, &one, 1,
+				   tag);
 	vs_stat_bump(pool, odd_frees, 1);
 	vs_stat_bump(pool, odd_free_bytes, VS_WORD_SIZE(word));
 	vs_stat_bump(pool, odd_free_spans, vs_class_size(slab->class));
