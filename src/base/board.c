@@ -17,6 +17,7 @@
 #include "base/cancel.h"
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/meta.h"
 #include "base/sys.h"
 
 #define LAYOUT 3 /* of the segment; a part of its name */
@@ -444,17 +445,19 @@ uint64_t vs_board_ask(uint64_t device, uint64_t ms, int *n_out)
 {
 	struct board *b = atomic_load(&board);
 	uint64_t until = vs_clock_ms() + ms, bytes = 0;
-	struct ask asks[N_SLOTS];
+	struct ask *asks; /* not on the stack, which may be small */
 	int n = 0, saved = errno;
 
 	*n_out = 0;
-	if (!b || device == 0)
+	asks = b && device ? vs_meta_alloc(N_SLOTS * sizeof(*asks)) : NULL;
+	if (!asks)
 		return 0;
 	for (int i = 0; i < N_SLOTS; i++)
 		n += ask(&b->slot[i], device, &asks[n]);
 	for (int i = 0; i < n; i++)
 		bytes += wait_for(&asks[i], until);
 	*n_out = n;
+	vs_meta_free(asks, N_SLOTS * sizeof(*asks));
 	errno = saved;
 	return bytes;
 }

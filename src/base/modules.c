@@ -92,7 +92,7 @@ static void read_line(struct list *list, char *line, bool is_cut)
 /* False if it cannot be read to its end. */
 static bool read_list(int fd, void *list)
 {
-	char line[LINE], part[4096];
+	char line[LINE], part[1024];
 	size_t n = 0;
 	bool is_cut = false;
 	ssize_t got;

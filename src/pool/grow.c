@@ -403,8 +403,6 @@ static void release_large(struct vs_pool *pool, enum vs_heap_kind kind,
  * would have been cheaper is crumbs as well, whatever it was made for, unless
  * it is larger than the usual of today.
  */
-enum { CRUMBS_MOST = 256 };
-
 struct crumb_rule {
 	unsigned share; /* a crumb has such a part of the usual size at most, */
 	unsigned moves; /* and was moved so often */
@@ -413,7 +411,7 @@ struct crumb_rule {
 };
 
 static const struct crumb_rule crumb_rules[] = {
-	{8, 2, 16, CRUMBS_MOST, true},
+	{8, 2, 16, VS_CRUMBS_MOST, true},
 	{1, 8, 8, 64, false},
 };
 
@@ -461,7 +459,7 @@ static unsigned detach_crumbs(struct vs_pool *pool, enum vs_heap_kind kind,
 static CUresult merge_crumbs(struct vs_pool *pool, enum vs_heap_kind kind,
 			     uint64_t span, struct vs_range **range_out)
 {
-	struct vs_chunk *crumbs[CRUMBS_MOST];
+	struct vs_chunk **crumbs = pool->crumbs;
 	struct vs_range *r;
 	uint64_t bytes = 0;
 	unsigned n;

@@ -60,6 +60,9 @@ struct vs_late {
 	uint64_t marker;     /* epoch of the last of `markers` */
 };
 
+/* Chunks that pool/grow makes anew at once, at most. */
+enum { VS_CRUMBS_MOST = 256 };
+
 /* In the order of use: what a hit touches is together, at the top. */
 struct vs_pool {
 	CUdeviceptr base, end;		   /* the arena; constant */
@@ -161,6 +164,9 @@ struct vs_pool {
 	uint64_t pending_limit;
 	uint64_t release_threshold;
 	uint64_t chunk_size; /* 0: by the growth rule */
+
+	/* that pool/grow makes anew, on no stack; grow */
+	struct vs_chunk *crumbs[VS_CRUMBS_MOST];
 };
 
 /* Entries of the chunk table over an address of the arena; lock, or grow. */
