@@ -154,14 +154,21 @@ static bool wait_for_some(struct vs_fence *f)
 /*
  * Trims; if that brings nothing, or all `is_due`, waits for what was freed
  * until now, marker by marker, and looks again. What is dead beside live ranges
- * would be idle beside them, which brings nothing.
+ * would be idle beside them, which brings nothing. Work that ended since the
+ * call was out of memory is as good as waited for: it may have given memory
+ * back to others.
  */
 static uint64_t relieve_pool(struct vs_pool *pool, bool is_due,
 			     bool *has_waited_out)
 {
 	struct vs_fence *f = &pool->fence;
-	uint64_t released = vs_trim(pool), tag = vs_mark_newest(pool);
+	uint64_t freed = atomic_load(&f->bare), tag, released;
+	bool was_pending = !vs_fence_is_complete(f, freed);
 
+	released = vs_trim(pool);
+	tag = vs_mark_newest(pool);
+	if (was_pending && vs_fence_is_complete(f, freed))
+		*has_waited_out = true;
 	while ((released == 0 || is_due) && !vs_fence_is_complete(f, tag) &&
 	       wait_for_some(f)) {
 		*has_waited_out = true;

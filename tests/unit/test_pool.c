@@ -576,6 +576,22 @@ static void test_relieve_waits_for_pending(void **state)
 	assert_int_equal(vs_pool_relieve(false), 0);
 }
 
+/* The work ends between the call that is out of memory and the look at it. */
+static void test_relieve_tells_of_what_just_ended(void **state)
+{
+	CUdeviceptr small = take(KiB), kept = take(KiB);
+
+	(void)state;
+	vs_pool_trim();
+	fake.lag_ns = 5 * MS;
+	give(small);
+	vs_pool_synchronizing();
+	fake.now += 5 * MS;
+	assert_true(vs_pool_relieve(false) > 0);
+	assert_int_equal(vs_pool_relieve(true), 0);
+	give(kept);
+}
+
 static void test_context_death_gives_everything_back(void **state)
 {
 	CUdeviceptr p[20];
@@ -662,6 +678,7 @@ int main(void)
 		T(a_failure_holds_nothing),
 		T(a_failure_is_no_high_water),
 		T(relieve_waits_for_pending),
+		T(relieve_tells_of_what_just_ended),
 		T(context_death_gives_everything_back),
 		T(sync_mode_waits_in_the_free),
 		T(broken_context_goes_to_the_driver),
