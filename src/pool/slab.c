@@ -2,6 +2,7 @@
 #include "pool/slab.h"
 
 #include <limits.h>
+#include <string.h>
 
 #include "base/meta.h"
 #include "pool/dead.h"
@@ -127,6 +128,15 @@ static void take_from(struct vs_slab *slab, unsigned wanted,
 	}
 }
 
+/* Only as much as there is: most batches are far from full. */
+static void fill(struct vs_batch *batch, const struct vs_obj *obj, unsigned n,
+		 uint64_t tag)
+{
+	batch->tag = tag;
+	batch->n = n;
+	memcpy(batch->obj, obj, n * sizeof(obj[0]));
+}
+
 /* The first of the pending, whose marker is done, goes into the batch. */
 static void take_pending(struct vs_slabs *s, unsigned class, unsigned most,
 			 struct vs_batch *batch)
@@ -135,16 +145,13 @@ static void take_pending(struct vs_slabs *s, unsigned class, unsigned most,
 
 	if (done->n > most) {
 		done->n -= most;
-		batch->tag = done->tag;
-		batch->n = most;
-		memcpy(batch->obj, done->obj + done->n,
-		       most * sizeof(batch->obj[0]));
+		fill(batch, done->obj + done->n, most, done->tag);
 		return;
 	}
 	s->class[class].pending = done->next;
 	if (!done->next)
 		s->class[class].pending_end = &s->class[class].pending;
-	vs_batch_copy(batch, done);
+	fill(batch, done->obj, done->n, done->tag);
 	vs_meta_free(done, sizeof(*done));
 }
 
@@ -210,9 +217,7 @@ bool vs_slab_return_few(struct vs_pool *pool, struct vs_slabs *s,
 	b = vs_meta_alloc_dirty(sizeof(*b));
 	if (!b)
 		return false;
-	b->tag = tag;
-	b->n = n;
-	memcpy(b->obj, few, n * sizeof(few[0]));
+	fill(b, few, n, tag);
 	vs_slab_return(pool, s, class, b);
 	return true;
 }

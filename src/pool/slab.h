@@ -19,7 +19,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
 
 #include "pool/ctx.h"
 #include "pool/state.h"
@@ -47,15 +46,6 @@ struct vs_batch {
 	unsigned n;
 	struct vs_obj obj[VS_BATCH];
 };
-
-/* Only as much as there is: most batches are far from full. */
-static inline void vs_batch_copy(struct vs_batch *to,
-				 const struct vs_batch *from)
-{
-	to->tag = from->tag;
-	to->n = from->n;
-	memcpy(to->obj, from->obj, from->n * sizeof(from->obj[0]));
-}
 
 /*
  * The memory of a slab that went, words included, serves slabs of its class

@@ -102,10 +102,24 @@ static bool open_bin(struct vs_bin *bin)
 	return bin->idle != NULL;
 }
 
+/* What the bin has freed, as it is; the bin has a new page. NULL: no memory. */
+static struct vs_batch *take_freed(struct vs_bin *bin)
+{
+	struct vs_batch *full = bin->freed;
+	struct vs_batch *next = vs_meta_alloc_dirty(sizeof(*next));
+
+	if (!next)
+		return NULL;
+	next->tag = full->tag;
+	next->n = bin->n_old = 0;
+	bin->freed = next;
+	return full;
+}
+
 /*
- * Makes room for one more freed object: hands a full batch to the pool as it is
- * (one of a bin that was flushed is empty), and lets the next one grow. None of
- * it lies on the stack, which may be small: the driver is called. Spin held,
+ * Makes room for one more freed object: hands a full batch to the pool (that of
+ * a bin that was flushed is empty, and stays), and lets the next one grow. None
+ * of it lies on the stack, which may be small: the driver is called. Spin held,
  * given up inside. False: no host memory.
  */
 static __attribute__((noinline)) bool make_room(struct vs_tcache *tc,
@@ -113,28 +127,23 @@ static __attribute__((noinline)) bool make_room(struct vs_tcache *tc,
 {
 	struct vs_bin *bin = &tc->bin[class];
 	struct vs_pool *pool = tc->pool;
-	struct vs_batch *full, *next;
+	struct vs_batch *full = NULL;
 
 	if (!open_bin(bin))
 		return false;
 	if (bin->freed->n < bin->cap)
 		return true;
-	next = vs_meta_alloc_dirty(sizeof(*next));
-	if (!next)
+	if (bin->freed->n > 0 && !(full = take_freed(bin)))
 		return false;
-	full = bin->freed;
-	next->tag = full->tag;
-	next->n = bin->n_old = 0;
-	bin->freed = next;
 	if (bin->cap == 0)
 		bin->cap = FIRST_CAP;
 	else if (bin->cap * 2 <= cap_limit(tc, bin, class))
 		bin->cap *= 2;
 	spin_unlock(tc);
 	pthread_mutex_lock(&pool->lock);
-	if (full->n == 0 || atomic_load(&tc->ctx->is_dead))
+	if (full && atomic_load(&tc->ctx->is_dead))
 		vs_meta_free(full, sizeof(*full));
-	else
+	else if (full)
 		vs_slab_return(pool, tc->slabs, class, full);
 	pthread_mutex_unlock(&pool->lock);
 	vs_mark_wait_at_free(pool);
