@@ -38,20 +38,20 @@ static void start(void)
 	ctx = victim_start(0);
 }
 
-static void set_and_free(unsigned n)
+static void take_small(void)
 {
-	for (unsigned i = 0; i < n; i++) {
-		TRY(cuMemsetD8Async(block[i], 1, 10, NULL));
-		victim_free(block[i]);
-	}
+	for (unsigned i = 0; i < N_BLOCKS; i++)
+		block[i] = victim_alloc(100 + (size_t)i * 100);
 }
 
 static void small(void)
 {
 	TRY(cuCtxSetCurrent(ctx));
-	for (unsigned i = 0; i < N_BLOCKS; i++)
-		block[i] = victim_alloc(100 + (size_t)i * 100);
-	set_and_free(N_BLOCKS);
+	take_small();
+	for (unsigned i = 0; i < N_BLOCKS; i++) {
+		TRY(cuMemsetD8Async(block[i], 1, 10, NULL));
+		victim_free(block[i]);
+	}
 }
 
 /* Until nothing is left of the device. */
@@ -108,8 +108,7 @@ static void capture(void)
 static void elsewhere_made(void)
 {
 	TRY(cuCtxCreate_v2(&other, 0, 0));
-	for (unsigned i = 0; i < N_BLOCKS; i++)
-		block[i] = victim_alloc(100 + (size_t)i * 100);
+	take_small();
 }
 
 /* By a thread without a cache of theirs, under another context. */
