@@ -16,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "../sim/sim_client.h"
 
@@ -60,6 +61,15 @@ static inline uint64_t victim_hash(uint64_t hash, const void *data, size_t size)
 	while (size--)
 		hash = (hash ^ *p++) * UINT64_C(0x100000001b3);
 	return hash;
+}
+
+/* Of the clock that is never set. */
+static inline uint64_t victim_now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 /* The same sequence on every machine. */

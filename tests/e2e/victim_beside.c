@@ -7,36 +7,28 @@
  * wait for another device's kernel.
  */
 #include <pthread.h>
-#include <time.h>
 
 #include "victim_link.h"
 
 #define N_BLOCKS 20
 /* By then the first thread has waited in vain for what it could do without. */
 #define LATE_S 3
-#define MOST_S 2
+#define MOST_NS UINT64_C(2000000000)
 
 static CUcontext here, there;
 static CUdeviceptr scrap;
 static _Atomic uint32_t *flag;
 
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static void *free_and_go_on(void *unused)
 {
-	double start;
+	uint64_t start;
 
 	TRY(cuCtxSetCurrent(here));
 	sleep(LATE_S);
-	start = now();
+	start = victim_now_ns();
 	victim_free(scrap);
-	printf("the free %s\n", now() - start < MOST_S ? "is quick" : "waits");
+	printf("the free %s\n",
+	       victim_now_ns() - start < MOST_NS ? "is quick" : "waits");
 	*flag = 1;
 	return unused;
 }

@@ -4,21 +4,12 @@
  * driver: the answer stays the same. back: frees all, waits for the context,
  * and asks for it all to go back: nothing is kept.
  */
-#include <time.h>
 
 #include "victim_link.h"
 
 #include "blocks.h"
 
 enum { BLOCKS = 64, ROUNDS = 10 };
-
-static uint64_t now_ms(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
-}
 
 static void give_back(size_t size)
 {
@@ -60,7 +51,8 @@ int main(int argc, char **argv)
 		for (int i = 0; i < BLOCKS; i++)
 			victim_free(p[i]);
 		TRY(cuCtxSynchronize());
-		for (began = now_ms(); now_ms() - began < 150;) {
+		for (began = victim_now_ns();
+		     victim_now_ns() - began < 150000000;) {
 			TRY(cuMemGetInfo(&now, &total));
 			least = now < least ? now : least;
 			most = now > most ? now : most;

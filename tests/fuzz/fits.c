@@ -12,8 +12,6 @@
  * --strict: what leaves that part of the device to spare must be had. The shim
  * can do so where its chunks are no larger than the driver's, see fits.test.
  */
-#include <time.h>
-
 #include "../e2e/victim_link.h"
 
 #define GRAIN (2 * MiB)
@@ -53,14 +51,6 @@ static int op;
 static uint32_t chance(uint32_t n)
 {
 	return victim_random(&state) % n;
-}
-
-static uint64_t clock_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
 static size_t whole(size_t size)
@@ -186,11 +176,11 @@ static bool take(enum kind kind, size_t size)
 					: (size + 32767) / 32768 * 32768;
 	settle();
 	fits = live + whole(b.size) <= most;
-	began = clock_ns();
+	began = victim_now_ns();
 	result = make(&b);
 	b.is_had = result == CUDA_SUCCESS;
 	CHECK(b.is_had || result == CUDA_ERROR_OUT_OF_MEMORY);
-	judge(&b, fits && is_strict, clock_ns() - began);
+	judge(&b, fits && is_strict, victim_now_ns() - began);
 	if (fits) {
 		live += whole(b.size);
 		*at = b;
