@@ -68,7 +68,7 @@ static struct vs_thread *take_over(int own)
 	return NULL;
 }
 
-static bool is_gone(int tid)
+bool vs_thread_is_gone(int tid)
 {
 	int saved = errno;
 	bool is = vs_sys_tgkill(vs_sys_getpid(), tid, 0) && errno == ESRCH;
@@ -99,7 +99,7 @@ static struct vs_thread *adopt(int own)
 			break;
 		next_look = t->next;
 		owner = atomic_load(&t->in_use);
-		if (owner && (owner == own || is_gone(owner))) {
+		if (owner && (owner == own || vs_thread_is_gone(owner))) {
 			atomic_store(&t->in_use, own);
 			found = t;
 		}

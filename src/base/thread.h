@@ -140,6 +140,9 @@ uint64_t vs_thread_calls(enum vs_api api);
  */
 extern void (*vs_thread_on_exit)(struct vs_thread *t);
 
+/* No thread of this process has the number `tid` now. A system call. */
+bool vs_thread_is_gone(int tid) __attribute__((cold));
+
 /* First struct of the list. */
 struct vs_thread *vs_thread_first(void);
 

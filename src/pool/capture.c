@@ -22,9 +22,10 @@ struct capture {
 	struct capture *next;
 	uint64_t number; /* in the order of their begins, from 1 */
 	CUstream stream;
-	long thread;   /* of a per-thread stream, else 0 */
-	CUcontext ctx; /* the stream's */
-	long strict;   /* the thread that began it, if it is strict; else 0 */
+	long thread;	/* of a per-thread stream, else 0 */
+	CUcontext ctx;	/* the stream's */
+	long strict;	/* the thread that began it, if it is strict; else 0 */
+	bool is_ending; /* as `thread` is */
 };
 
 #define BARRIER_SIZE 512 /* bytes: any small block is a barrier */
@@ -39,9 +40,9 @@ struct capture {
 static pthread_rwlock_t gate = GATE;
 static CUcontext beginning; /* context of the capture that begins; gate */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct capture *open_captures; /* lock */
-static uint64_t begun;		      /* captures, ever; lock */
-static _Atomic int count, n_strict;   /* written under lock */
+static struct capture *open_captures;	      /* lock */
+static uint64_t begun;			      /* captures, ever; lock */
+static _Atomic int count, n_strict, n_ending; /* written under lock */
 
 static struct capture name_of(CUstream stream, bool is_per_thread)
 {
@@ -230,6 +231,8 @@ static void take_off(struct capture **link)
 	atomic_fetch_sub(&count, 1);
 	if (c->strict)
 		atomic_fetch_sub(&n_strict, 1);
+	if (c->is_ending)
+		atomic_fetch_sub(&n_ending, 1);
 	vs_meta_free(c, sizeof(*c));
 }
 
@@ -289,8 +292,39 @@ void vs_capture_ctx_dying(CUcontext ctx)
 	pthread_mutex_unlock(&lock);
 }
 
+void vs_capture_thread_ends(int tid)
+{
+	if (atomic_load_explicit(&count, memory_order_relaxed) == 0)
+		return;
+	pthread_mutex_lock(&lock);
+	for (struct capture *c = open_captures; c; c = c->next) {
+		if (c->thread != tid || c->is_ending)
+			continue;
+		c->is_ending = true;
+		atomic_fetch_add(&n_ending, 1);
+	}
+	pthread_mutex_unlock(&lock);
+}
+
+/* No destructor of its thread can come to the driver any more. */
+static __attribute__((cold)) void take_off_ended(void)
+{
+	struct capture **link = &open_captures, *c;
+
+	pthread_mutex_lock(&lock);
+	while ((c = *link)) {
+		if (c->is_ending && vs_thread_is_gone((int)c->thread))
+			take_off(link);
+		else
+			link = &c->next;
+	}
+	pthread_mutex_unlock(&lock);
+}
+
 int vs_capture_count(void)
 {
+	if (atomic_load_explicit(&n_ending, memory_order_relaxed) > 0)
+		take_off_ended();
 	return atomic_load_explicit(&count, memory_order_relaxed);
 }
 
@@ -371,4 +405,5 @@ void vs_capture_forked(void)
 	open_captures = NULL;
 	atomic_store(&count, 0);
 	atomic_store(&n_strict, 0);
+	atomic_store(&n_ending, 0);
 }

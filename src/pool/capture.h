@@ -35,6 +35,12 @@ void vs_capture_destroyed(CUstream stream, uint64_t last);
 void vs_capture_ctx_born(CUcontext ctx);
 /* A context is about to die: its captures end with it. */
 void vs_capture_ctx_dying(CUcontext ctx);
+/*
+ * A thread begins to end: a capture of its per-thread stream goes with that,
+ * and is counted until the thread is gone (an H100: events are recorded in the
+ * context then as if nothing had been captured).
+ */
+void vs_capture_thread_ends(int tid);
 /* Captures open in the process. */
 int vs_capture_count(void);
 /* How many of them are strict, which is in any mode but relaxed. Lock-free. */

@@ -221,6 +221,12 @@ static struct vs_pool *without(struct vs_pool *pool, CUdevice device,
 	return NULL;
 }
 
+static void thread_ends(struct vs_thread *t)
+{
+	vs_capture_thread_ends(vs_thread_tid(t));
+	vs_tcache_exit(t);
+}
+
 /* Lock `making` held. */
 static struct vs_pool *make_pool(CUdevice device)
 {
@@ -256,7 +262,7 @@ static struct vs_pool *make_pool(CUdevice device)
 		vs_vmm_unreserve(pool->base, pool->end - pool->base);
 		return without(pool, device, "no host memory");
 	}
-	vs_thread_on_exit = vs_tcache_exit;
+	vs_thread_on_exit = thread_ends;
 	vs_hot.pools[n] = pool;
 	atomic_store_explicit(&vs_hot.n_pools, n + 1, memory_order_release);
 	vs_debug("pool for device %d: arena of %zu GiB%s", device,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "sim_call.h"
 
+#include <pthread.h>
 #include <string.h>
 
 #include "sim.h"
@@ -13,6 +14,10 @@
 __thread struct sim_thread sim_thread;
 unsigned long sim_call_counts[SIM_N_FUNCTIONS];
 
+static pthread_once_t key_once = PTHREAD_ONCE_INIT;
+static pthread_key_t key;
+static bool has_key;
+
 static void (*subscriber)(const char *symbol);
 
 void sim_on_call(void (*callback)(const char *symbol))
@@ -20,13 +25,32 @@ void sim_on_call(void (*callback)(const char *symbol))
 	__atomic_store_n(&subscriber, callback, __ATOMIC_RELEASE);
 }
 
+static void thread_ended(void *unused)
+{
+	(void)unused;
+	if (sim_thread.in_call || sim_life.forked)
+		return;
+	sim_lock();
+	sim_capture_thread_ended();
+	sim_unlock();
+}
+
+static void make_key(void)
+{
+	has_key = pthread_key_create(&key, thread_ended) == 0;
+}
+
 uint64_t sim_thread_id(void)
 {
 	static uint64_t last_id;
 
-	if (!sim_thread.id)
+	if (!sim_thread.id) {
 		sim_thread.id =
 			__atomic_add_fetch(&last_id, 1, __ATOMIC_RELAXED);
+		pthread_once(&key_once, make_key);
+		if (has_key)
+			pthread_setspecific(key, &sim_thread);
+	}
 	return sim_thread.id;
 }
 

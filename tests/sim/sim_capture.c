@@ -174,6 +174,17 @@ void sim_capture_leave(struct sim_stream *stream)
 	capture_free(capture);
 }
 
+void sim_capture_thread_ended(void)
+{
+	struct sim_capture *capture = captures, *next;
+
+	for (; capture; capture = next) {
+		next = capture->next;
+		if (capture->origin->thread == sim_thread_id())
+			sim_capture_leave(capture->origin);
+	}
+}
+
 void sim_capture_reset(void)
 {
 	while (captures)

@@ -47,6 +47,8 @@ CUresult sim_capture_append(struct sim_stream *stream, const struct sim_op *ops,
 			    unsigned n);
 /* The stream is destroyed: its capture, if it has one, is dead. */
 void sim_capture_leave(struct sim_stream *stream);
+/* The calling thread ends, and a capture of its per-thread stream (an H100). */
+void sim_capture_thread_ended(void);
 void sim_capture_kill(struct sim_capture *capture);
 
 /* Event record and wait on a capturing stream. */

@@ -5,6 +5,7 @@
  * capture. A program that has freed enough must not run out of memory.
  */
 #include <pthread.h>
+#include <unistd.h>
 
 #include "fake_test.h"
 #include "pool/capture.h"
@@ -239,6 +240,40 @@ static void test_much_has_a_marker_at_its_free(void **state)
 }
 
 /* One wait serves for all that was freed before it. */
+static void *capture_and_end(void *unused)
+{
+	(void)unused;
+	give(take(MiB)); /* a thread that the pool knows of */
+	begin_capture(CU_STREAM_PER_THREAD);
+	begin_capture((CUstream)0x77);
+	return NULL;
+}
+
+/* That of its own stream ends with a thread, any other does not. */
+static void test_a_thread_ends_that_captures(void **state)
+{
+	CUdeviceptr p = take(4 * MiB);
+	pthread_t thread;
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(
+			pthread_create(&thread, NULL, capture_and_end, NULL),
+			0);
+		pthread_join(thread, NULL);
+		/* the system may take a moment longer to forget its number */
+		for (int ms = 0; vs_capture_count() > 1 && ms < 5000; ms++)
+			usleep(1000);
+		assert_int_equal(vs_capture_count(), 1);
+		assert_false(vs_capture_shut_out());
+		vs_capture_ended((CUstream)0x77, false);
+		assert_int_equal(vs_capture_count(), 0);
+	}
+	assert_true(vs_capture_shut_out());
+	vs_capture_let_in();
+	give(p);
+}
+
 static void test_frees_beside_a_capture_wait_now_and_then(void **state)
 {
 	CUstream stream = (CUstream)0x77;
@@ -594,6 +629,7 @@ int main(void)
 		cmocka_unit_test_setup(test_an_epoch_without_a_marker, fresh),
 		cmocka_unit_test_setup(
 			test_frees_beside_a_capture_wait_now_and_then, fresh),
+		cmocka_unit_test_setup(test_a_thread_ends_that_captures, fresh),
 		cmocka_unit_test_setup(test_threads_that_end_beside_a_capture,
 				       fresh),
 		cmocka_unit_test_setup(test_threads_that_end_without_markers,

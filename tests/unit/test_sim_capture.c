@@ -244,6 +244,31 @@ static void every_cell_of_the_table(void **state)
 	}
 }
 
+static void *leave_a_capture(void *unused)
+{
+	(void)unused;
+	OK(cuCtxSetCurrent(ctx));
+	OK(cuStreamBeginCapture(CU_STREAM_PER_THREAD,
+				CU_STREAM_CAPTURE_MODE_GLOBAL));
+	OK(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
+	return NULL;
+}
+
+/* A thread ends: so does a capture of its own stream, but no other. */
+static void captures_of_a_thread_that_ends(void **state)
+{
+	CUgraph graph;
+	pthread_t thread;
+
+	(void)state;
+	pthread_create(&thread, NULL, leave_a_capture, NULL);
+	pthread_join(thread, NULL);
+	assert_int_equal(sim_captures(), 1);
+	OK(cuStreamEndCapture(captured, &graph));
+	OK(cuGraphDestroy(graph));
+	OK(cuCtxRecordEvent(ctx, event));
+}
+
 /* ---- graphs ----------------------------------------------------------- */
 
 static void graphs_replay(void **state)
@@ -407,6 +432,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		SIM_TEST(every_cell_of_the_table),
+		SIM_TEST(captures_of_a_thread_that_ends),
 		SIM_TEST(graphs_replay),
 		SIM_TEST(captures_fork_and_join),
 		SIM_TEST(captures_must_be_joined),
