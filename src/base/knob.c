@@ -277,7 +277,8 @@ static const char *nearest(const char *name)
 			found = rows[i].variable;
 		}
 	}
-	return found;
+	/* VMMSHIM itself, by the name of its option of vmmshim-run */
+	return distance(wanted, "MODE") < best ? "VMMSHIM" : found;
 }
 
 static void warn_unknown(void)
