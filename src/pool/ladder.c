@@ -388,6 +388,19 @@ static bool take_anywhere(struct vs_pool *pool, enum vs_heap_kind kind,
 	       (*range_out = vs_reuse_anywhere(pool, span));
 }
 
+/*
+ * Where addresses were short: with what was released views went, and what is
+ * idle in pieces may find a place now.
+ */
+static bool gather_again(struct vs_pool *pool, enum vs_heap_kind kind,
+			 uint64_t span, struct vs_range **range_out)
+{
+	CUresult r;
+
+	return atomic_load(&pool->cramped[kind]) &&
+	       grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r);
+}
+
 /* The steps when the driver has no more memory, the cheapest first. */
 static CUresult scrape_together(struct vs_pool *pool, enum vs_heap_kind kind,
 				uint64_t span, struct vs_range **range_out)
@@ -408,6 +421,7 @@ static CUresult scrape_together(struct vs_pool *pool, enum vs_heap_kind kind,
 	/* idle chunks too small or too scattered for one request */
 	release_all(pool);
 	if (grow_once(pool, kind, span, VS_GROW_BEYOND, range_out, &r) ||
+	    gather_again(pool, kind, span, range_out) ||
 	    take_anywhere(pool, kind, span, range_out)) {
 		vs_stat_add(&pool->stats, oom_release, 1);
 		return CUDA_SUCCESS;
