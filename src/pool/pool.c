@@ -235,9 +235,12 @@ static struct vs_pool *make_pool(CUdevice device)
 
 	if (!pool)
 		return without(pool, device, "no host memory");
-	if (!vs_vmm_probe(device, &pool->dev) ||
-	    pool->dev.granularity > VS_GRANULE)
-		return without(pool, device, "no virtual memory management");
+	if (!vs_vmm_probe(device, &pool->dev)) { /* which has said why */
+		vs_meta_free(pool, sizeof(*pool));
+		return NULL;
+	}
+	if (pool->dev.granularity > VS_GRANULE)
+		return without(pool, device, "no chunks of 2 MiB");
 	if (!vs_arena_reserve(pool))
 		return without(pool, device, "no address space");
 	pthread_mutex_init(&pool->grow, NULL);
