@@ -39,6 +39,7 @@ static void rows(CUdeviceptr p, size_t n, CUdeviceptr q)
 	SAY(cuMemsetD16(p, 1, n / 2 + 1));
 	SAY(cuMemsetD32(p, 1, n / 4 + 1));
 	SAY(cuMemsetD8Async(p + n - 1, 1, 2, stream));
+	SAY(cuMemsetD16Async(p, 1, n / 2 + 1, stream));
 }
 
 /* `height` rows, the last of which ends where the allocation does. */
@@ -84,6 +85,35 @@ static void planes(CUdeviceptr p, size_t width, size_t height, CUdeviceptr q)
 	SAY(cuMemsetD2D8(p + 1, PITCH, 1, width, height));
 	SAY(cuMemsetD2D32Async(p + PITCH, PITCH, 1, width / 4, height, stream));
 	SAY(cuMemsetD2D8(p + PITCH, PITCH, 1, width, 0));
+}
+
+/* The same, by the calls that name contexts. */
+static void peer_planes(CUdeviceptr p, size_t width, size_t height,
+			CUdeviceptr q)
+{
+	CUDA_MEMCPY3D_PEER c = {.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+				.srcDevice = p,
+				.srcContext = ctx,
+				.srcPitch = PITCH,
+				.srcHeight = height,
+				.dstMemoryType = CU_MEMORYTYPE_DEVICE,
+				.dstDevice = q,
+				.dstContext = ctx,
+				.dstPitch = PITCH,
+				.dstHeight = height,
+				.WidthInBytes = width,
+				.Height = height,
+				.Depth = 1};
+
+	TRY(cuMemcpy3DPeer(&c));
+	TRY(cuMemcpy3DPeerAsync(&c, stream));
+	c.srcXInBytes = 1;
+	SAY(cuMemcpy3DPeer(&c));
+	SAY(cuMemcpy3DPeerAsync(&c, stream));
+	c.srcXInBytes = 0;
+	c.dstY = 1;
+	SAY(cuMemcpy3DPeer(&c));
+	SAY(cuMemcpy3DPeerAsync(&c, stream));
 }
 
 /* The base lies elsewhere: in a block, or in nothing that is live. */
@@ -272,6 +302,8 @@ int main(void)
 		rows(p, n, q);
 		shifted(p, q);
 		planes(p, n - (n - 1) / PITCH * PITCH, (n - 1) / PITCH + 1, q);
+		peer_planes(p, n - (n - 1) / PITCH * PITCH, (n - 1) / PITCH + 1,
+			    q);
 		array_copies(p, n);
 		batch(p, n, q);
 		nodes(p, n, q);

@@ -437,6 +437,22 @@ static CUresult CUDAAPI alloc_there(CUdeviceptr *p, size_t size)
 	return r;
 }
 
+/* The error was another's, and the driver has memory: this one is cleared. */
+static void test_the_driver_serves_who_is_cleared(void **state)
+{
+	CUdeviceptr p = 0;
+
+	(void)state;
+	vs_real.cuMemAlloc_v2 = alloc_there;
+	vs_pool_broken();
+	assert_int_equal(vs_pool_alloc(64 * MiB, &p), CUDA_SUCCESS);
+	assert_int_equal(p, 0x5000);
+	assert_int_equal(vs_stat_get(stats(), native), 1);
+	assert_false(atomic_load(&vs_pool_of(0)->is_wary));
+	give(take(64 * MiB));
+	assert_int_equal(vs_stat_get(stats(), native), 1);
+}
+
 static void test_beside_a_capture(void **state)
 {
 	uint64_t tag = vs_fence_tag(fence);
@@ -460,6 +476,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_the_driver_words_it, fresh),
 		cmocka_unit_test_setup(test_another_was_meant, fresh),
+		cmocka_unit_test_setup(test_the_driver_serves_who_is_cleared,
+				       fresh),
 		cmocka_unit_test_setup(test_the_others_go_on, fresh),
 		cmocka_unit_test_setup(test_the_others_go_on, fresh_ordered),
 		cmocka_unit_test_setup(test_the_others_go_on, fresh_old),

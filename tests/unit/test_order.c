@@ -497,6 +497,21 @@ static void test_not_without_context_events(void **state)
 	assert_false(vs_fence_may_order(&vs_pool_of(0)->fence));
 }
 
+/* What is handed out is set in a stream of its own, which the host waits for.
+ */
+static void test_not_where_memory_is_filled(void **state)
+{
+	(void)state;
+	fresh_driver((uint64_t)16 << 30);
+	vs_knobs.reuse = VS_REUSE_STREAM;
+	vs_knobs.zero = VS_ZERO_ALWAYS;
+	assert_false(vs_pool_for(0)->fence.may_order);
+	fresh_driver((uint64_t)16 << 30);
+	vs_knobs.reuse = VS_REUSE_STREAM;
+	vs_knobs.junk = true;
+	assert_false(vs_pool_for(0)->fence.may_order);
+}
+
 /* The pool goes on as by policy complete. */
 static void test_the_driver_refuses(void **state)
 {
@@ -545,6 +560,7 @@ int main(void)
 		T(the_driver_has_no_memory, fresh),
 		T(the_driver_refuses, fresh),
 		T(not_without_context_events, fresh),
+		T(not_where_memory_is_filled, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
