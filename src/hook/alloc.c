@@ -296,7 +296,7 @@ VS_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out,
 	if (result == VS_PASS) {
 		result = vs_real.cuMemAllocPitch_v2(out, pitch_out, width,
 						    height, element);
-		VS_AGAIN(result,
+		VS_AGAIN(vs_device_here(), result,
 			 vs_real.cuMemAllocPitch_v2(out, pitch_out, width,
 						    height, element));
 		return vs_seen(result);

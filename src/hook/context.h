@@ -25,7 +25,7 @@ bool vs_context_relieved(CUdevice device) __attribute__((cold));
 /* VS_AGAIN for a call that makes a context of `device`. */
 #define VS_CONTEXT_AGAIN(is_open, device, result, call)                        \
 	do {                                                                   \
-		VS_AGAIN(result, call);                                        \
+		VS_AGAIN(vs_device_bit(device), result, call);                 \
 		if ((result) == CUDA_ERROR_OUT_OF_MEMORY && (is_open) &&       \
 		    vs_context_relieved(device))                               \
 			(result) = (call);                                     \

@@ -69,14 +69,31 @@ bool vs_mark_freed_now(void)
 	return true;
 }
 
-bool vs_again_relieved(bool is_due)
+uint64_t vs_device_here(void)
+{
+	return vs_device_bit(vs_pool_ctx_device(vs_vmm_current()));
+}
+
+uint64_t vs_devices_of(CUstream stream)
+{
+	CUcontext ctx;
+
+	if (!vs_vmm_is_created(stream))
+		return vs_device_here();
+	if (!vs_real.cuStreamGetCtx ||
+	    vs_real.cuStreamGetCtx(stream, &ctx) != CUDA_SUCCESS)
+		return VS_ANY_DEVICE;
+	return vs_device_here() | vs_device_bit(vs_pool_ctx_device(ctx));
+}
+
+bool vs_again_relieved(uint64_t devices, bool is_due)
 {
 	struct vs_thread *t = vs_thread_self();
 	bool is_relieved;
 
 	if (!vs_gate_is_open() || !vs_thread_go_within(t))
 		return false;
-	is_relieved = vs_pool_relieve(is_due) > 0;
+	is_relieved = vs_pool_relieve(devices, is_due) > 0;
 	vs_thread_come_out(t);
 	return is_relieved;
 }

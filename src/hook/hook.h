@@ -16,6 +16,7 @@
 
 #include "base/thread.h"
 #include "driver/real.h"
+#include "driver/vmm.h"
 #include "hook/gate.h"
 #include "pool/pool.h"
 #include "base/stream.h"
@@ -98,40 +99,51 @@ static inline CUdeviceptr vs_unknown_address(void)
  */
 bool vs_mark_freed_now(void);
 
-/* vs_again for a call that is out of memory. */
-bool vs_again_relieved(bool is_due) __attribute__((cold));
+/*
+ * The devices (bits) whose memory a call may be short of: what others have idle
+ * is of no use to it, and work there may wait for this very thread. All of them
+ * where that cannot be told.
+ */
+#define VS_ANY_DEVICE UINT64_MAX
+/* That of the current context; and, too, of the one a stream belongs to. */
+uint64_t vs_device_here(void) __attribute__((cold));
+uint64_t vs_devices_of(CUstream stream) __attribute__((cold));
+static inline uint64_t vs_device_bit(CUdevice device)
+{
+	return device >= 0 && device < VS_MAX_DEVICES ? (uint64_t)1 << device
+						      : VS_ANY_DEVICE;
+}
 
 /*
- * True when a call that answered `result` may succeed if it is made again: it
- * was out of memory, and the pool has since given memory up (`is_due`: what is
- * pending, too).
+ * True when a call that was out of memory of `devices` may succeed if it is
+ * made again: the pool has since given memory up (`is_due`: what is pending,
+ * too).
  */
-static inline bool vs_again(CUresult result, bool is_due)
-{
-	return vs_unlikely(result == CUDA_ERROR_OUT_OF_MEMORY) &&
-	       vs_again_relieved(is_due);
-}
+bool vs_again_relieved(uint64_t devices, bool is_due) __attribute__((cold));
 
 /*
  * Makes the call again while that may help: first with what is idle, which is
  * had at once, then with what is pending. Other threads may take it, and free
- * more, without end; so not for ever.
+ * more, without end; so not for ever. `devices` is asked for only then.
  */
 enum { VS_MOST_AGAIN = 4 };
-#define VS_AGAIN(result, call)                                                 \
+#define VS_AGAIN(devices, result, call)                                        \
 	do {                                                                   \
 		for (int again = 0;                                            \
-		     again < VS_MOST_AGAIN && vs_again(result, again > 0);     \
+		     again < VS_MOST_AGAIN &&                                  \
+		     vs_unlikely((result) == CUDA_ERROR_OUT_OF_MEMORY) &&      \
+		     vs_gate_is_open() &&                                      \
+		     vs_again_relieved(devices, again > 0);                    \
 		     again++)                                                  \
 			(result) = (call);                                     \
 	} while (0)
 
 /* Of a hook all that is left to do. The arguments are names: twice here. */
-#define VS_RETURN_ANSWER(call, ...)                                            \
+#define VS_RETURN_ANSWER(devices, call, ...)                                   \
 	do {                                                                   \
 		CUresult result = vs_real.call(__VA_ARGS__);                   \
                                                                                \
-		VS_AGAIN(result, vs_real.call(__VA_ARGS__));                   \
+		VS_AGAIN(devices, result, vs_real.call(__VA_ARGS__));          \
 		return vs_seen(result);                                        \
 	} while (0)
 

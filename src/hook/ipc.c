@@ -57,7 +57,7 @@ static CUresult open_shared(CUdeviceptr *out, const CUipcMemHandle *handle,
 {
 	CUresult result = open_once(out, handle, flags);
 
-	VS_AGAIN(result, open_once(out, handle, flags));
+	VS_AGAIN(VS_ANY_DEVICE, result, open_once(out, handle, flags));
 	return result;
 }
 

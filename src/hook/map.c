@@ -31,7 +31,8 @@ VS_EXPORT CUresult CUDAAPI cuMemMap(CUdeviceptr p, size_t size, size_t offset,
 {
 	CUdeviceptr at = hidden(VS_API_cuMemMap, p);
 
-	VS_RETURN_ANSWER(cuMemMap, at, size, offset, handle, flags);
+	VS_RETURN_ANSWER(VS_ANY_DEVICE, cuMemMap, at, size, offset, handle,
+			 flags);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemSetAccess(CUdeviceptr p, size_t size,
@@ -40,7 +41,7 @@ VS_EXPORT CUresult CUDAAPI cuMemSetAccess(CUdeviceptr p, size_t size,
 {
 	CUdeviceptr at = hidden(VS_API_cuMemSetAccess, p);
 
-	VS_RETURN_ANSWER(cuMemSetAccess, at, size, access, n);
+	VS_RETURN_ANSWER(VS_ANY_DEVICE, cuMemSetAccess, at, size, access, n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemUnmap(CUdeviceptr p, size_t size)
@@ -72,8 +73,8 @@ cuMulticastBindAddr(CUmemGenericAllocationHandle multicast, size_t offset,
 {
 	CUdeviceptr at = hidden(VS_API_cuMulticastBindAddr, p);
 
-	VS_RETURN_ANSWER(cuMulticastBindAddr, multicast, offset, at, size,
-			 flags);
+	VS_RETURN_ANSWER(VS_ANY_DEVICE, cuMulticastBindAddr, multicast, offset,
+			 at, size, flags);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMulticastBindAddr_v2(
@@ -82,8 +83,8 @@ VS_EXPORT CUresult CUDAAPI cuMulticastBindAddr_v2(
 {
 	CUdeviceptr at = hidden(VS_API_cuMulticastBindAddr_v2, p);
 
-	VS_RETURN_ANSWER(cuMulticastBindAddr_v2, multicast, device, offset, at,
-			 size, flags);
+	VS_RETURN_ANSWER(VS_ANY_DEVICE, cuMulticastBindAddr_v2, multicast,
+			 device, offset, at, size, flags);
 }
 
 VS_EXPORT CUresult CUDAAPI cuLogicalEndpointBindAddr(
@@ -94,6 +95,6 @@ VS_EXPORT CUresult CUDAAPI cuLogicalEndpointBindAddr(
 			       (CUdeviceptr)(uintptr_t)address);
 	void *at = (void *)(uintptr_t)p;
 
-	VS_RETURN_ANSWER(cuLogicalEndpointBindAddr, endpoint, device, offset,
-			 at, size, flags);
+	VS_RETURN_ANSWER(VS_ANY_DEVICE, cuLogicalEndpointBindAddr, endpoint,
+			 device, offset, at, size, flags);
 }

@@ -136,13 +136,14 @@ VS_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer,
 	bool is_open = vs_enter(VS_API_cuCtxEnablePeerAccess);
 	CUresult result = vs_real.cuCtxEnablePeerAccess(peer, flags);
 
-	VS_AGAIN(result, vs_real.cuCtxEnablePeerAccess(peer, flags));
+	VS_AGAIN(VS_ANY_DEVICE, result,
+		 vs_real.cuCtxEnablePeerAccess(peer, flags));
 	if (result != CUDA_SUCCESS || !is_open)
 		return vs_seen(result);
 	atomic_store(&vs_copy_has_peers, true);
 	result = tell_pool(peer, true);
 	if (result != CUDA_SUCCESS) {
-		vs_again_relieved(false);
+		vs_again_relieved(VS_ANY_DEVICE, false);
 		result = tell_pool(peer, true);
 	}
 	if (result != CUDA_SUCCESS)

@@ -1,34 +1,41 @@
 /* SPDX-License-Identifier: MIT
  *
  * retry: other calls that take device memory. One that is out of it is made
- * again after the pool gave its idle memory up, and what was freed.
+ * again after the pool gave its idle memory up, and what was freed: that of the
+ * device which the call is short of, where it tells.
  */
 #include "hook/hook.h"
 
 /* What each of them does. */
-#define RETURN_RETRIED(call, ...)                                              \
+#define RETURN_RETRIED(devices, call, ...)                                     \
 	do {                                                                   \
 		vs_enter(VS_API_##call);                                       \
-		VS_RETURN_ANSWER(call, __VA_ARGS__);                           \
+		VS_RETURN_ANSWER(devices, call, __VA_ARGS__);                  \
 	} while (0)
 /* The same, of what comes in a stream, but is no work of the GPU's. */
-#define RETURN_RETRIED_IN(call, stream, ...)                                   \
+#define RETURN_RETRIED_IN(devices, call, stream, ...)                          \
 	do {                                                                   \
 		VS_ENTER_STREAM(call, stream);                                 \
-		VS_RETURN_ANSWER(call, __VA_ARGS__);                           \
+		VS_RETURN_ANSWER(devices, call, __VA_ARGS__);                  \
 	} while (0)
 /* The same, of what gives a stream work. */
 #define RETURN_RETRIED_WORK(call, stream, ...)                                 \
 	do {                                                                   \
 		VS_ENTER_WORK(call, stream);                                   \
-		VS_RETURN_ANSWER(call, __VA_ARGS__);                           \
+		VS_RETURN_ANSWER(vs_devices_of(stream), call, __VA_ARGS__);    \
+	} while (0)
+/* Of a graph that may have nodes of several devices. */
+#define RETURN_RETRIED_GRAPH(call, stream, ...)                                \
+	do {                                                                   \
+		VS_ENTER_WORK(call, stream);                                   \
+		VS_RETURN_ANSWER(VS_ANY_DEVICE, call, __VA_ARGS__);            \
 	} while (0)
 /* The same, of what makes a stream. */
-#define RETURN_RETRIED_STREAM(call, ...)                                       \
+#define RETURN_RETRIED_STREAM(devices, call, ...)                              \
 	do {                                                                   \
 		if (vs_enter(VS_API_##call))                                   \
 			vs_stream_made();                                      \
-		VS_RETURN_ANSWER(call, __VA_ARGS__);                           \
+		VS_RETURN_ANSWER(devices, call, __VA_ARGS__);                  \
 	} while (0)
 
 /*
@@ -63,7 +70,7 @@ static void restore(const struct log_sizes *s, void **values)
 		values[s->at[i]] = s->before[i];
 }
 
-#define RETURN_LOADED(call, n, options, values, ...)                           \
+#define RETURN_LOADED(devices, call, n, options, values, ...)                  \
 	do {                                                                   \
 		struct log_sizes sizes;                                        \
 		CUresult result;                                               \
@@ -71,21 +78,32 @@ static void restore(const struct log_sizes *s, void **values)
 		vs_enter(VS_API_##call);                                       \
 		sizes = log_sizes(n, options, values);                         \
 		result = vs_real.call(__VA_ARGS__);                            \
-		VS_AGAIN(result, (restore(&sizes, values),                     \
-				  vs_real.call(__VA_ARGS__)));                 \
+		VS_AGAIN(                                                      \
+			devices, result,                                       \
+			(restore(&sizes, values), vs_real.call(__VA_ARGS__))); \
 		return vs_seen(result);                                        \
 	} while (0)
+
+/* Memory of the host is of no device; it may be short of any. */
+static uint64_t device_of(const CUmemAllocationProp *prop)
+{
+	return prop && prop->location.type == CU_MEM_LOCATION_TYPE_DEVICE
+		       ? vs_device_bit(prop->location.id)
+		       : VS_ANY_DEVICE;
+}
 
 VS_EXPORT CUresult CUDAAPI cuMemAllocAsync(CUdeviceptr *out, size_t size,
 					   CUstream stream)
 {
-	RETURN_RETRIED_IN(cuMemAllocAsync, stream, out, size, stream);
+	RETURN_RETRIED_IN(vs_devices_of(stream), cuMemAllocAsync, stream, out,
+			  size, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemAllocAsync_ptsz(CUdeviceptr *out, size_t size,
 						CUstream stream)
 {
-	RETURN_RETRIED_IN(cuMemAllocAsync_ptsz, stream, out, size, stream);
+	RETURN_RETRIED_IN(vs_devices_of(stream), cuMemAllocAsync_ptsz, stream,
+			  out, size, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *out,
@@ -93,8 +111,8 @@ VS_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync(CUdeviceptr *out,
 						   CUmemoryPool pool,
 						   CUstream stream)
 {
-	RETURN_RETRIED_IN(cuMemAllocFromPoolAsync, stream, out, size, pool,
-			  stream);
+	RETURN_RETRIED_IN(VS_ANY_DEVICE, cuMemAllocFromPoolAsync, stream, out,
+			  size, pool, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out,
@@ -102,14 +120,14 @@ VS_EXPORT CUresult CUDAAPI cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *out,
 							CUmemoryPool pool,
 							CUstream stream)
 {
-	RETURN_RETRIED_IN(cuMemAllocFromPoolAsync_ptsz, stream, out, size, pool,
-			  stream);
+	RETURN_RETRIED_IN(VS_ANY_DEVICE, cuMemAllocFromPoolAsync_ptsz, stream,
+			  out, size, pool, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemAllocManaged(CUdeviceptr *out, size_t size,
 					     unsigned int flags)
 {
-	RETURN_RETRIED(cuMemAllocManaged, out, size, flags);
+	RETURN_RETRIED(VS_ANY_DEVICE, cuMemAllocManaged, out, size, flags);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out,
@@ -117,36 +135,37 @@ VS_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out,
 				       const CUmemAllocationProp *prop,
 				       unsigned long long flags)
 {
-	RETURN_RETRIED(cuMemCreate, out, size, prop, flags);
+	RETURN_RETRIED(device_of(prop), cuMemCreate, out, size, prop, flags);
 }
 
 VS_EXPORT CUresult CUDAAPI
 cuArrayCreate_v2(CUarray *out, const CUDA_ARRAY_DESCRIPTOR *description)
 {
-	RETURN_RETRIED(cuArrayCreate_v2, out, description);
+	RETURN_RETRIED(vs_device_here(), cuArrayCreate_v2, out, description);
 }
 
 VS_EXPORT CUresult CUDAAPI
 cuArray3DCreate_v2(CUarray *out, const CUDA_ARRAY3D_DESCRIPTOR *description)
 {
-	RETURN_RETRIED(cuArray3DCreate_v2, out, description);
+	RETURN_RETRIED(vs_device_here(), cuArray3DCreate_v2, out, description);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMipmappedArrayCreate(
 	CUmipmappedArray *out, const CUDA_ARRAY3D_DESCRIPTOR *description,
 	unsigned int n_levels)
 {
-	RETURN_RETRIED(cuMipmappedArrayCreate, out, description, n_levels);
+	RETURN_RETRIED(vs_device_here(), cuMipmappedArrayCreate, out,
+		       description, n_levels);
 }
 
 VS_EXPORT CUresult CUDAAPI cuModuleLoad(CUmodule *out, const char *path)
 {
-	RETURN_RETRIED(cuModuleLoad, out, path);
+	RETURN_RETRIED(vs_device_here(), cuModuleLoad, out, path);
 }
 
 VS_EXPORT CUresult CUDAAPI cuModuleLoadData(CUmodule *out, const void *image)
 {
-	RETURN_RETRIED(cuModuleLoadData, out, image);
+	RETURN_RETRIED(vs_device_here(), cuModuleLoadData, out, image);
 }
 
 VS_EXPORT CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *out, const void *image,
@@ -154,14 +173,14 @@ VS_EXPORT CUresult CUDAAPI cuModuleLoadDataEx(CUmodule *out, const void *image,
 					      CUjit_option *options,
 					      void **values)
 {
-	RETURN_LOADED(cuModuleLoadDataEx, n, options, values, out, image, n,
-		      options, values);
+	RETURN_LOADED(vs_device_here(), cuModuleLoadDataEx, n, options, values,
+		      out, image, n, options, values);
 }
 
 VS_EXPORT CUresult CUDAAPI cuModuleLoadFatBinary(CUmodule *out,
 						 const void *image)
 {
-	RETURN_RETRIED(cuModuleLoadFatBinary, out, image);
+	RETURN_RETRIED(vs_device_here(), cuModuleLoadFatBinary, out, image);
 }
 
 VS_EXPORT CUresult CUDAAPI cuLibraryLoadData(CUlibrary *out, const void *image,
@@ -171,9 +190,9 @@ VS_EXPORT CUresult CUDAAPI cuLibraryLoadData(CUlibrary *out, const void *image,
 					     CUlibraryOption *options,
 					     void **values, unsigned int n)
 {
-	RETURN_LOADED(cuLibraryLoadData, n_jit, jit_options, jit_values, out,
-		      image, jit_options, jit_values, n_jit, options, values,
-		      n);
+	RETURN_LOADED(VS_ANY_DEVICE, cuLibraryLoadData, n_jit, jit_options,
+		      jit_values, out, image, jit_options, jit_values, n_jit,
+		      options, values, n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuLibraryLoadFromFile(
@@ -181,25 +200,25 @@ VS_EXPORT CUresult CUDAAPI cuLibraryLoadFromFile(
 	void **jit_values, unsigned int n_jit, CUlibraryOption *options,
 	void **values, unsigned int n)
 {
-	RETURN_LOADED(cuLibraryLoadFromFile, n_jit, jit_options, jit_values,
-		      out, path, jit_options, jit_values, n_jit, options,
-		      values, n);
+	RETURN_LOADED(VS_ANY_DEVICE, cuLibraryLoadFromFile, n_jit, jit_options,
+		      jit_values, out, path, jit_options, jit_values, n_jit,
+		      options, values, n);
 }
 
 VS_EXPORT CUresult CUDAAPI cuKernelGetFunction(CUfunction *out, CUkernel kernel)
 {
-	RETURN_RETRIED(cuKernelGetFunction, out, kernel);
+	RETURN_RETRIED(vs_device_here(), cuKernelGetFunction, out, kernel);
 }
 
 VS_EXPORT CUresult CUDAAPI cuModuleGetFunction(CUfunction *out, CUmodule module,
 					       const char *name)
 {
-	RETURN_RETRIED(cuModuleGetFunction, out, module, name);
+	RETURN_RETRIED(VS_ANY_DEVICE, cuModuleGetFunction, out, module, name);
 }
 
 VS_EXPORT CUresult CUDAAPI cuFuncLoad(CUfunction function)
 {
-	RETURN_RETRIED(cuFuncLoad, function);
+	RETURN_RETRIED(VS_ANY_DEVICE, cuFuncLoad, function);
 }
 
 /* Of a kernel no function was asked for yet: these load it on the device. */
@@ -207,14 +226,16 @@ VS_EXPORT CUresult CUDAAPI cuKernelSetAttribute(CUfunction_attribute attribute,
 						int value, CUkernel kernel,
 						CUdevice device)
 {
-	RETURN_RETRIED(cuKernelSetAttribute, attribute, value, kernel, device);
+	RETURN_RETRIED(vs_device_bit(device), cuKernelSetAttribute, attribute,
+		       value, kernel, device);
 }
 
 VS_EXPORT CUresult CUDAAPI cuKernelSetCacheConfig(CUkernel kernel,
 						  CUfunc_cache config,
 						  CUdevice device)
 {
-	RETURN_RETRIED(cuKernelSetCacheConfig, kernel, config, device);
+	RETURN_RETRIED(vs_device_bit(device), cuKernelSetCacheConfig, kernel,
+		       config, device);
 }
 
 /* A module that is loaded lazily is, when something of it is asked for. */
@@ -222,19 +243,21 @@ VS_EXPORT CUresult CUDAAPI cuModuleGetGlobal_v2(CUdeviceptr *out, size_t *size,
 						CUmodule module,
 						const char *name)
 {
-	RETURN_RETRIED(cuModuleGetGlobal_v2, out, size, module, name);
+	RETURN_RETRIED(VS_ANY_DEVICE, cuModuleGetGlobal_v2, out, size, module,
+		       name);
 }
 
 VS_EXPORT CUresult CUDAAPI cuLibraryGetModule(CUmodule *out, CUlibrary library)
 {
-	RETURN_RETRIED(cuLibraryGetModule, out, library);
+	RETURN_RETRIED(vs_device_here(), cuLibraryGetModule, out, library);
 }
 
 VS_EXPORT CUresult CUDAAPI cuLibraryGetGlobal(CUdeviceptr *out, size_t *size,
 					      CUlibrary library,
 					      const char *name)
 {
-	RETURN_RETRIED(cuLibraryGetGlobal, out, size, library, name);
+	RETURN_RETRIED(vs_device_here(), cuLibraryGetGlobal, out, size, library,
+		       name);
 }
 
 /* Of programs built before CUDA 12. */
@@ -242,7 +265,8 @@ VS_EXPORT CUresult CUDAAPI cuGraphInstantiate(CUgraphExec *out, CUgraph graph,
 					      CUgraphNode *failed, char *log,
 					      size_t log_size)
 {
-	RETURN_RETRIED(cuGraphInstantiate, out, graph, failed, log, log_size);
+	RETURN_RETRIED(VS_ANY_DEVICE, cuGraphInstantiate, out, graph, failed,
+		       log, log_size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphInstantiate_v2(CUgraphExec *out,
@@ -250,47 +274,51 @@ VS_EXPORT CUresult CUDAAPI cuGraphInstantiate_v2(CUgraphExec *out,
 						 CUgraphNode *failed, char *log,
 						 size_t log_size)
 {
-	RETURN_RETRIED(cuGraphInstantiate_v2, out, graph, failed, log,
-		       log_size);
+	RETURN_RETRIED(VS_ANY_DEVICE, cuGraphInstantiate_v2, out, graph, failed,
+		       log, log_size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphInstantiateWithFlags(CUgraphExec *out,
 						       CUgraph graph,
 						       unsigned long long flags)
 {
-	RETURN_RETRIED(cuGraphInstantiateWithFlags, out, graph, flags);
+	RETURN_RETRIED(VS_ANY_DEVICE, cuGraphInstantiateWithFlags, out, graph,
+		       flags);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphInstantiateWithParams(
 	CUgraphExec *out, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-	RETURN_RETRIED(cuGraphInstantiateWithParams, out, graph, params);
+	RETURN_RETRIED(VS_ANY_DEVICE, cuGraphInstantiateWithParams, out, graph,
+		       params);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphInstantiateWithParams_ptsz(
 	CUgraphExec *out, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
-	RETURN_RETRIED(cuGraphInstantiateWithParams_ptsz, out, graph, params);
+	RETURN_RETRIED(VS_ANY_DEVICE, cuGraphInstantiateWithParams_ptsz, out,
+		       graph, params);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphUpload(CUgraphExec exec, CUstream stream)
 {
-	RETURN_RETRIED_IN(cuGraphUpload, stream, exec, stream);
+	RETURN_RETRIED_IN(VS_ANY_DEVICE, cuGraphUpload, stream, exec, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 {
-	RETURN_RETRIED_IN(cuGraphUpload_ptsz, stream, exec, stream);
+	RETURN_RETRIED_IN(VS_ANY_DEVICE, cuGraphUpload_ptsz, stream, exec,
+			  stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream stream)
 {
-	RETURN_RETRIED_WORK(cuGraphLaunch, stream, exec, stream);
+	RETURN_RETRIED_GRAPH(cuGraphLaunch, stream, exec, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
 {
-	RETURN_RETRIED_WORK(cuGraphLaunch_ptsz, stream, exec, stream);
+	RETURN_RETRIED_GRAPH(cuGraphLaunch_ptsz, stream, exec, stream);
 }
 
 /*
@@ -367,8 +395,8 @@ VS_EXPORT CUresult CUDAAPI cuLaunchCooperativeKernelMultiDevice(
 
 	for (unsigned int i = 1; is_open && params && i < n; i++)
 		vs_stream_given(params[i].hStream, false);
-	VS_RETURN_ANSWER(cuLaunchCooperativeKernelMultiDevice, params, n,
-			 flags);
+	VS_RETURN_ANSWER(VS_ANY_DEVICE, cuLaunchCooperativeKernelMultiDevice,
+			 params, n, flags);
 }
 
 VS_EXPORT CUresult CUDAAPI cuLaunch(CUfunction f)
@@ -390,19 +418,20 @@ VS_EXPORT CUresult CUDAAPI cuLaunchGridAsync(CUfunction f, int width,
 
 VS_EXPORT CUresult CUDAAPI cuCtxSetLimit(CUlimit limit, size_t value)
 {
-	RETURN_RETRIED(cuCtxSetLimit, limit, value);
+	RETURN_RETRIED(vs_device_here(), cuCtxSetLimit, limit, value);
 }
 
 VS_EXPORT CUresult CUDAAPI cuStreamCreate(CUstream *out, unsigned int flags)
 {
-	RETURN_RETRIED_STREAM(cuStreamCreate, out, flags);
+	RETURN_RETRIED_STREAM(vs_device_here(), cuStreamCreate, out, flags);
 }
 
 VS_EXPORT CUresult CUDAAPI cuStreamCreateWithPriority(CUstream *out,
 						      unsigned int flags,
 						      int priority)
 {
-	RETURN_RETRIED_STREAM(cuStreamCreateWithPriority, out, flags, priority);
+	RETURN_RETRIED_STREAM(vs_device_here(), cuStreamCreateWithPriority, out,
+			      flags, priority);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *out,
@@ -410,13 +439,13 @@ VS_EXPORT CUresult CUDAAPI cuGreenCtxStreamCreate(CUstream *out,
 						  unsigned int flags,
 						  int priority)
 {
-	RETURN_RETRIED_STREAM(cuGreenCtxStreamCreate, out, green, flags,
-			      priority);
+	RETURN_RETRIED_STREAM(VS_ANY_DEVICE, cuGreenCtxStreamCreate, out, green,
+			      flags, priority);
 }
 
 VS_EXPORT CUresult CUDAAPI
 cuImportExternalMemory(CUexternalMemory *out,
 		       const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {
-	RETURN_RETRIED(cuImportExternalMemory, out, description);
+	RETURN_RETRIED(VS_ANY_DEVICE, cuImportExternalMemory, out, description);
 }

@@ -143,12 +143,13 @@ uint64_t vs_pool_reclaimable(struct vs_pool *pool, uint64_t *limit_out,
 uint64_t vs_pool_moves(struct vs_pool *pool);
 
 /*
- * Gives idle memory of every device back so that another allocating call can
- * be repeated; waits for pending memory first if that alone can bring bytes,
- * or if all of it `is_due`. Returns the bytes released; 1 if what it waited for
- * was none: another thread took it, and may have left other memory.
+ * Gives idle memory of `devices` (bits, one at least) back so that another
+ * allocating call can be repeated; waits for pending memory first if that alone
+ * can bring bytes, or if all of it `is_due`. Returns the bytes released; 1 if
+ * what it waited for was none: another thread took it, and may have left other
+ * memory.
  */
-uint64_t vs_pool_relieve(bool is_due);
+uint64_t vs_pool_relieve(uint64_t devices, bool is_due);
 
 /*
  * Asks other processes for what they hold idle of a device, of which there need

@@ -185,15 +185,19 @@ struct vs_pool *vs_pool_current(void)
 	return vs_pool_of(vs_pool_ctx_device(vs_vmm_current()));
 }
 
-uint64_t vs_pool_relieve(bool is_due)
+uint64_t vs_pool_relieve(uint64_t devices, bool is_due)
 {
+	bool is_one = (devices & (devices - 1)) == 0;
 	bool has_waited = false;
 	uint64_t released = 0;
 	struct vs_pool *pool;
 
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
-		released += relieve_pool(pool, is_due, &has_waited);
-	if (released == 0 && (pool = vs_pool_current()))
+		if (devices >> pool->dev.device & 1)
+			released += relieve_pool(pool, is_due, &has_waited);
+	pool = is_one ? vs_pool_of(__builtin_ctzll(devices))
+		      : vs_pool_current();
+	if (released == 0 && pool)
 		released = vs_others_ask(pool, 0);
 	return released > 0 ? released : has_waited;
 }
