@@ -86,6 +86,16 @@ uint64_t vs_devices_of(CUstream stream)
 	return vs_device_here() | vs_device_bit(vs_pool_ctx_device(ctx));
 }
 
+void vs_look_before(uint64_t devices)
+{
+	struct vs_thread *t = vs_thread_self();
+
+	if (!vs_thread_go_within(t))
+		return;
+	vs_pool_look(devices);
+	vs_thread_come_out(t);
+}
+
 bool vs_again_relieved(uint64_t devices, bool is_due)
 {
 	struct vs_thread *t = vs_thread_self();

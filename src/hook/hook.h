@@ -122,6 +122,12 @@ static inline uint64_t vs_device_bit(CUdevice device)
 bool vs_again_relieved(uint64_t devices, bool is_due) __attribute__((cold));
 
 /*
+ * Before a call that is seldom made and often in vain: what is complete by now
+ * is no reason to make it again.
+ */
+void vs_look_before(uint64_t devices);
+
+/*
  * Makes the call again while that may help: first with what is idle, which is
  * had at once, then with what is pending. Other threads may take it, and free
  * more, without end; so not for ever. `devices` is asked for only then.

@@ -135,7 +135,9 @@ VS_EXPORT CUresult CUDAAPI cuMemCreate(CUmemGenericAllocationHandle *out,
 				       const CUmemAllocationProp *prop,
 				       unsigned long long flags)
 {
-	RETURN_RETRIED(device_of(prop), cuMemCreate, out, size, prop, flags);
+	if (vs_enter(VS_API_cuMemCreate))
+		vs_look_before(device_of(prop));
+	VS_RETURN_ANSWER(device_of(prop), cuMemCreate, out, size, prop, flags);
 }
 
 VS_EXPORT CUresult CUDAAPI

@@ -150,6 +150,12 @@ uint64_t vs_pool_moves(struct vs_pool *pool);
  * memory.
  */
 uint64_t vs_pool_relieve(uint64_t devices, bool is_due);
+/*
+ * Sees what is complete of what was freed there: vs_pool_relieve() then tells
+ * what ends after this from what ended before. No driver call where all of it
+ * was seen, or nothing has a marker.
+ */
+void vs_pool_look(uint64_t devices);
 
 /*
  * Asks other processes for what they hold idle of a device, of which there need

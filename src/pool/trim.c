@@ -185,6 +185,15 @@ struct vs_pool *vs_pool_current(void)
 	return vs_pool_of(vs_pool_ctx_device(vs_vmm_current()));
 }
 
+void vs_pool_look(uint64_t devices)
+{
+	struct vs_pool *pool;
+
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
+		if (devices >> pool->dev.device & 1)
+			vs_fence_poll(&pool->fence);
+}
+
 uint64_t vs_pool_relieve(uint64_t devices, bool is_due)
 {
 	bool is_one = (devices & (devices - 1)) == 0;

@@ -182,6 +182,23 @@ static void small(void)
 	TRY(cuMemFree(small));
 }
 
+/* More than there is, when all that was freed is complete. */
+static void create_in_vain(void)
+{
+	const CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+	CUmemGenericAllocationHandle handle;
+
+	static CUdeviceptr kept; /* so that small() leaves nothing idle */
+
+	if (!kept)
+		kept = victim_alloc(4096);
+	small();
+	TRY(cuCtxSynchronize());
+	cuMemCreate(&handle, (size_t)1 << 46, &prop, 0);
+}
+
 /* Calls that one of these may become. */
 static const struct what {
 	const char *name;
@@ -208,6 +225,7 @@ static const struct what {
 	{"wait for the context", 1, wait_for_context},
 	{"flags of the host", 1, host_flags},
 	{"allocate and free", 2, small},
+	{"create in vain", 21, create_in_vain},
 	{"handle", 1, handle_of},
 	{"set attribute", 1, set_attribute},
 };
