@@ -68,6 +68,11 @@ void vs_fence_mend(struct vs_fence *f)
 		atomic_store(&f->is_broken, true);
 		return;
 	}
+	/* nor do they serve policy ordered if nothing waits for them */
+	if (f->is_ordered)
+		vs_fence_order(f);
+	if (atomic_load(&f->is_broken))
+		return;
 	atomic_store(&f->is_told, false);
 	vs_info("markers work again: allocations are served");
 }

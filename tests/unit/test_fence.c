@@ -30,6 +30,18 @@ static int fresh(void **state)
 	return 0;
 }
 
+static int fresh_ordered(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	fresh_driver((uint64_t)16 << 30);
+	vs_knobs.reuse = VS_REUSE_ORDERED;
+	assert_int_equal(vs_pool_alloc(512, &p), CUDA_SUCCESS);
+	fence = &vs_pool_of(0)->fence;
+	return 0;
+}
+
 /* Records one that is complete after `lag_ns`; returns its epoch. */
 static uint64_t record(uint64_t lag_ns)
 {
@@ -385,6 +397,75 @@ static void test_markers_are_tried_again(void **state)
 	assert_int_equal(fake.natives, natives);
 }
 
+static CUresult refusal;
+
+static CUresult CUDAAPI refuses(CUcontext ctx, CUevent event)
+{
+	(void)ctx, (void)event;
+	return refusal;
+}
+
+static void tick_for_s(int seconds)
+{
+	for (int i = 0; i < seconds; i++) {
+		fake.now += 1000 * MS;
+		vs_pool_tick();
+	}
+}
+
+/*
+ * Policy ordered: the driver takes markers, but has nothing wait for them.
+ * Nothing is handed out by them, nor are they said to work before it does.
+ */
+static void test_waits_are_tried_again(void **state)
+{
+	CUresult(CUDAAPI * wait)(CUcontext, CUevent);
+	unsigned long natives;
+	CUdeviceptr p;
+
+	fresh_ordered(state);
+	p = take(64 << 20);
+	wait = vs_real.cuCtxWaitEvent;
+	refusal = CUDA_ERROR_UNKNOWN;
+	vs_real.cuCtxWaitEvent = refuses;
+	fake.lag_ns = NEVER;
+	give(p);
+	assert_int_not_equal(take(64 << 20), p);
+	give(take(64 << 20));
+	assert_true(fake.natives > 0);
+	for (int i = 0; i < 30; i++) {
+		assert_true(atomic_load(&fence->is_broken));
+		tick_for_s(1);
+	}
+	vs_real.cuCtxWaitEvent = wait;
+	tick_for_s(11);
+	assert_false(atomic_load(&fence->is_broken));
+	assert_true(fake.orders > 0);
+	natives = fake.natives;
+	take(64 << 20);
+	assert_int_equal(fake.natives, natives);
+}
+
+/* A want of memory passes. */
+static void test_waits_want_memory(void **state)
+{
+	CUresult(CUDAAPI * wait)(CUcontext, CUevent);
+	CUdeviceptr p;
+
+	fresh_ordered(state);
+	p = take(64 << 20);
+	wait = vs_real.cuCtxWaitEvent;
+	refusal = CUDA_ERROR_OUT_OF_MEMORY;
+	vs_real.cuCtxWaitEvent = refuses;
+	fake.lag_ns = NEVER;
+	give(p);
+	assert_int_not_equal(take(64 << 20), p);
+	vs_real.cuCtxWaitEvent = wait;
+	assert_int_equal(take(64 << 20), p);
+	assert_int_equal(fake.orders, 1);
+	assert_int_equal(fake.natives, 0);
+}
+
 static uint64_t unmapped; /* the first time */
 
 static void note_unmap(CUdeviceptr at, uint64_t size)
@@ -503,6 +584,8 @@ int main(void)
 		cmocka_unit_test_setup(test_an_error_goes_with_its_context,
 				       fresh),
 		cmocka_unit_test_setup(test_markers_are_tried_again, fresh),
+		cmocka_unit_test(test_waits_are_tried_again),
+		cmocka_unit_test(test_waits_want_memory),
 		cmocka_unit_test_setup(
 			test_the_end_of_a_context_waits_for_peers, fresh),
 		cmocka_unit_test_setup(
