@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * torture [FUNCTION [N]]
+ * torture [--settled] [FUNCTION [N [CODE]]]
  *
  * Fails the first, second, third ... call of every driver function that the
  * shim knows, one process each, until a run sees no failure. In each run a
@@ -9,9 +9,15 @@
  * left, calls must work again, the data must be right, the judge silent, and
  * after the context's end the driver's books must be empty.
  *
+ * `--settled`: the failures come when the program has long given all its work
+ * in one stream, and while that is slow, since policy stream has later work
+ * wait there alone. Those that are no want of memory are for ever; of functions
+ * that are called often the first calls will do.
+ *
  * The list of functions is api.def itself. Run under the preload, on the
  * simulated driver.
  */
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,10 +34,14 @@ static const char *const functions[] = {
 /* What the injected failure answers: one of memory, one of anything else. */
 static const int codes[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN};
 
-enum { N_SMALL = 60, N_LARGE = 8, MOST_FAILURES = 400 };
+enum { N_SMALL = 60, N_LARGE = 8, MOST_FAILURES = 400, MOST_SETTLED = 20 };
+/* Pieces of work (base/stream.h wants a thousand), and how long one takes. */
+enum { SETTLED = 1100, LAG_US = 50 };
 
 static int injected; /* the code of this run */
 static int n_bad;
+static bool is_settled;
+static _Atomic unsigned long *n_waits; /* of the device, in all runs */
 
 static bool works(CUresult r, const char *call, int line)
 {
@@ -47,7 +57,7 @@ static bool works(CUresult r, const char *call, int line)
 
 struct program {
 	CUcontext ctx;
-	CUstream stream;
+	CUstream stream, other;
 	CUfunction fill;
 	CUdeviceptr small[N_SMALL], large[N_LARGE], pitched;
 };
@@ -62,35 +72,39 @@ static void fill(struct program *p, CUdeviceptr at, uint32_t value,
 					   p->stream, arguments, NULL));
 }
 
+/* The judge is told of what is handed out, and of what is freed. */
+static void take(struct program *p, CUdeviceptr *q, size_t size)
+{
+	CUdeviceptr got;
+
+	if (*q || !WORKS(cuMemAlloc(&got, size)))
+		return;
+	*q = got;
+	sim_note_alloc(got, size);
+	fill(p, got, (uint32_t)size, 128);
+}
+
 static void take_all(struct program *p)
 {
+	CUdeviceptr q;
 	size_t pitch;
 
-	for (int i = 0; i < N_SMALL; i++) {
-		if (p->small[i])
-			continue;
-		if (!WORKS(cuMemAlloc(&p->small[i], 512u << i % 12)))
-			p->small[i] = 0;
-		else
-			fill(p, p->small[i], (uint32_t)i, 128);
+	for (int i = 0; i < N_SMALL; i++)
+		take(p, &p->small[i], 512u << i % 12);
+	for (int i = 0; i < N_LARGE; i++)
+		take(p, &p->large[i], (2 + i * 5) * MiB);
+	if (!p->pitched && WORKS(cuMemAllocPitch(&q, &pitch, 1000, 10, 4))) {
+		p->pitched = q;
+		sim_note_alloc(q, 10 * 1000);
 	}
-	for (int i = 0; i < N_LARGE; i++) {
-		if (p->large[i])
-			continue;
-		if (!WORKS(cuMemAlloc(&p->large[i], (2 + i * 5) * MiB)))
-			p->large[i] = 0;
-		else
-			fill(p, p->large[i], (uint32_t)i, 1024);
-	}
-	if (!p->pitched &&
-	    !WORKS(cuMemAllocPitch(&p->pitched, &pitch, 1000, 10, 4)))
-		p->pitched = 0;
 }
 
 static void give(CUdeviceptr *p)
 {
-	if (*p && WORKS(cuMemFree(*p)))
-		*p = 0;
+	if (!*p || !WORKS(cuMemFree(*p)))
+		return;
+	sim_note_free(*p);
+	*p = 0;
 }
 
 static void give_all(struct program *p, int step)
@@ -110,12 +124,47 @@ static void capture(struct program *p)
 	if (!p->stream || !WORKS(cuStreamBeginCapture(
 				  p->stream, CU_STREAM_CAPTURE_MODE_RELAXED)))
 		return;
-	if (WORKS(cuMemAlloc(&q, 3 * MiB)))
+	if (WORKS(cuMemAlloc(&q, 3 * MiB))) {
+		sim_note_alloc(q, 3 * MiB);
 		give(&q);
+	}
 	if (WORKS(cuStreamEndCapture(p->stream, &graph)))
 		(void)WORKS(cuGraphDestroy(graph));
 	else if (WORKS(cuStreamDestroy(p->stream)))
 		p->stream = NULL;
+}
+
+/*
+ * What was freed behind work of the one stream is used in another at once. With
+ * the host ahead of that work, only a wait on the device keeps them apart.
+ */
+static void cross(struct program *p)
+{
+	CUstream stream = p->stream;
+
+	give_all(p, 2);
+	p->stream = NULL; /* no work meanwhile */
+	take_all(p);
+	p->stream = p->other;
+	for (int i = 0; i < N_SMALL; i += 2)
+		fill(p, p->small[i], 1, 128);
+	for (int i = 0; i < N_LARGE; i += 2)
+		fill(p, p->large[i], 1, 128);
+	p->stream = stream;
+}
+
+/* See `--settled`. */
+static void settle_in(struct program *p)
+{
+	CUdeviceptr q = 0;
+
+	TRY(cuStreamCreate(&p->other, CU_STREAM_NON_BLOCKING));
+	take(p, &q, MiB);
+	for (int i = 0; i < SETTLED; i++)
+		fill(p, q, 1, 32);
+	give(&q);
+	TRY(cuStreamSynchronize(p->stream));
+	sim_set_lag_us(LAG_US);
 }
 
 static bool start(struct program *p)
@@ -148,6 +197,8 @@ static void act(struct program *p)
 	give_all(p, 3);
 	(void)WORKS(cuCtxSynchronize());
 	take_all(p);
+	if (is_settled)
+		cross(p);
 	*(void **)&trim = dlsym(RTLD_DEFAULT, "vmmshim_trim");
 	give_all(p, 2);
 	(void)WORKS(cuCtxSynchronize());
@@ -186,10 +237,18 @@ static int run(const char *function, unsigned long n, int code)
 	CUdevice device;
 
 	injected = code;
-	sim_fail(function, n, code);
-	if (start(&p))
+	if (is_settled) {
+		CHECK(start(&p));
+		settle_in(&p);
+	}
+	if (is_settled && code != CUDA_ERROR_OUT_OF_MEMORY)
+		sim_fail_many(function, n, 0, code);
+	else
+		sim_fail(function, n, code);
+	if (is_settled || start(&p))
 		act(&p);
 	n_failures = sim_failures();
+	*n_waits += sim_calls("cuCtxWaitEvent");
 	sim_fail_clear();
 	if (!p.ctx) {
 		TRY(cuInit(0));
@@ -232,29 +291,50 @@ static int run_apart(const char *function, unsigned long n, int code)
 	return -1;
 }
 
+/* All runs of one function; returns how many went wrong. */
+static unsigned long run_all(const char *function, unsigned long *n_runs)
+{
+	unsigned long most = is_settled ? MOST_SETTLED : MOST_FAILURES;
+	unsigned long n_wrong = 0;
+	bool is_called = true;
+
+	for (size_t c = 0; is_called && c < 2; c++) {
+		int met = 1;
+
+		for (unsigned long n = 1; met && n <= most; n++) {
+			met = run_apart(function, n, codes[c]);
+			++*n_runs;
+			if (n == 1)
+				is_called = met;
+			if (met < 0)
+				n_wrong++;
+		}
+	}
+	return n_wrong;
+}
+
 int main(int argc, char **argv)
 {
 	unsigned long n_runs = 0, n_wrong = 0;
 
+	if (argc > 1 && !strcmp(argv[1], "--settled")) {
+		is_settled = true;
+		argc--;
+		argv++;
+	}
+	n_waits = mmap(NULL, sizeof(*n_waits), PROT_READ | PROT_WRITE,
+		       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	CHECK(n_waits != MAP_FAILED);
 	if (argc > 2)
 		return run(argv[1], strtoul(argv[2], NULL, 0),
 			   argc > 3 ? atoi(argv[3]) : codes[0]);
 	for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
-		if (argc > 1 && strcmp(argv[1], functions[i]))
-			continue;
-		for (size_t c = 0; c < 2; c++) {
-			int met = 1;
-
-			for (unsigned long n = 1; met && n <= MOST_FAILURES;
-			     n++) {
-				met = run_apart(functions[i], n, codes[c]);
-				n_runs++;
-				if (met >= 0)
-					continue;
-				n_wrong++;
-				met = 1;
-			}
-		}
+		if (argc == 1 || !strcmp(argv[1], functions[i]))
+			n_wrong += run_all(functions[i], &n_runs);
+	}
+	if (is_settled && argc == 1 && *n_waits == 0) {
+		printf("torture: no work was made to wait\n");
+		n_wrong++;
 	}
 	printf("torture: %lu runs, %lu wrong\n", n_runs, n_wrong);
 	return n_wrong > 0;
