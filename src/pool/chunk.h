@@ -26,6 +26,14 @@
  * pool/grow.h). Then the chunk goes, for smaller ones. A program that goes
  * round like that has them after a few rounds, of which the large block is
  * made, too.
+ *
+ * Note [Guests]: a result of 10 MiB came to lie in what a temporary block had
+ * left of its last chunk of 80. That block went, and 70 MiB stayed behind, for
+ * small ones alone; in a second chunk with the next result, and so on. So what
+ * lies in one chunk and takes no more than half of it is its guest, and a block
+ * that would be the first guest of a chunk goes to an idle end of one that has
+ * some. Whether a block stays nobody knows; that it is small for a chunk does
+ * as well. Only while so much is held that it is worth the trouble.
  */
 #ifndef VS_POOL_CHUNK_H
 #define VS_POOL_CHUNK_H
@@ -47,6 +55,9 @@ struct vs_pool;
 #define VS_VAST_LEAST ((uint64_t)512 << 20)
 #define VS_VAST_TIMES 16
 
+/* See Note [Guests]: a part of the chunk. */
+#define VS_GUEST_SHARE 2
+
 /* Where a chunk is listed. */
 enum vs_chunk_place {
 	VS_CHUNK_NOWHERE, /* in use, or in a plan */
@@ -59,10 +70,11 @@ enum vs_chunk_end { VS_CHUNK_HEAD, VS_CHUNK_TAIL };
 struct vs_chunk {
 	/* one cache line that every use touches */
 	struct vs_view_list views;
-	uint64_t size; /* bytes, a multiple of VS_GRANULE */
-	uint64_t used; /* bytes of ranges that are not idle */
-	unsigned n_on; /* of its views */
-	enum vs_chunk_place place;
+	uint64_t size;	   /* bytes, a multiple of VS_GRANULE */
+	uint64_t used;	   /* bytes of ranges that are not idle */
+	unsigned n_guests; /* see Note [Guests] */
+	uint16_t n_on;	   /* of its views */
+	enum vs_chunk_place place : 16;
 	struct vs_chunk *next_stale;
 	uint64_t idle_tag; /* the work of this epoch may still touch it */
 	/* head, tail and the tree by size are out of date */
@@ -92,6 +104,12 @@ static inline uint64_t vs_chunk_idle_at(const struct vs_chunk *c,
 					enum vs_chunk_end end)
 {
 	return end == VS_CHUNK_HEAD ? c->head : c->tail;
+}
+
+/* Whether a range of `span` bytes that lies in it would be its guest. */
+static inline bool vs_chunk_is_guest(const struct vs_chunk *c, uint64_t span)
+{
+	return span <= c->size / VS_GUEST_SHARE;
 }
 
 /* An idle chunk of more bytes is not for a block of `span` (Note [Vast]). */

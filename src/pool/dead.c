@@ -164,7 +164,8 @@ static struct vs_chunk *next_spent(struct vs_pool *pool)
 	return NULL;
 }
 
-/* Cuts a range that is dead on both sides of `p`. The stock suffices. Lock. */
+/* Cuts one that is dead on both sides of `p`, where a view ends. The stock
+ * suffices. Lock. */
 static void cut(struct vs_pool *pool, struct vs_range *r, CUdeviceptr p)
 {
 	struct vs_range *rest;
@@ -172,6 +173,8 @@ static void cut(struct vs_pool *pool, struct vs_range *r, CUdeviceptr p)
 	if (r->state != VS_RANGE_DEAD || p <= r->base || p >= r->base + r->span)
 		return;
 	rest = vs_heap_cut(pool, vs_heap_of(pool, r->base), r, p - r->base);
+	vs_views_cut(pool, r->base, r->span);
+	vs_views_cut(pool, rest->base, rest->span);
 	rest->tag = r->tag;
 	TAILQ_INSERT_AFTER(&pool->dead, r, rest, link);
 }

@@ -5,6 +5,9 @@
 #include "pool/state.h"
 #include "pool/view.h"
 
+/* See place_among_guests(): from such a part beyond need on; ends looked at. */
+enum { GUESTS_SHARE = 8, HOSTS_TRIED = 16 };
+
 static int compare_size(const struct vs_range *a, const struct vs_range *b)
 {
 	if (a->span != b->span)
@@ -322,6 +325,71 @@ skip_vast(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r,
 	return NULL;
 }
 
+/* A view of the chunk in a heap, or NULL. */
+static const struct vs_view *view_in(const struct vs_heap *h,
+				     const struct vs_chunk *c)
+{
+	const struct vs_view *v;
+
+	TAILQ_FOREACH (v, &c->views, link) {
+		if (v->is_on && v->at >= h->base && v->at < h->end)
+			return v;
+	}
+	return NULL;
+}
+
+/* The chunk with guests, in a heap, that has the least idle at an end. */
+static const struct vs_chunk *find_host(struct vs_pool *pool,
+					const struct vs_heap *h,
+					enum vs_chunk_end end, uint64_t span)
+{
+	struct vs_chunk *c = vs_chunk_end_from(pool, end, span);
+
+	for (int i = 0; c && i < HOSTS_TRIED; i++) {
+		if (c->n_guests > 0 && view_in(h, c))
+			return c;
+		c = vs_chunk_end_next(c, end);
+	}
+	return NULL;
+}
+
+/* So much more than the program needs is held that packing is not good. */
+static inline bool is_loose(const struct vs_pool *pool)
+{
+	uint64_t most = pool->need / GUESTS_SHARE;
+
+	return pool->chunks.held >
+	       pool->need + (most > VS_FLOOR ? most : VS_FLOOR);
+}
+
+/* A block that was to lie at `base` would be the first guest of its chunk. */
+static inline bool is_first_guest(const struct vs_pool *pool, CUdeviceptr base,
+				  uint64_t span)
+{
+	const struct vs_view *v = vs_view_at(pool, base);
+
+	return v->chunk->n_guests == 0 && vs_chunk_is_guest(v->chunk, span) &&
+	       base + span <= vs_view_end(v);
+}
+
+/*
+ * The same block beside other guests, next to what is in use; `base` if it fits
+ * nowhere there. See Note [Guests] in pool/chunk.
+ */
+static __attribute__((noinline)) CUdeviceptr
+place_among_guests(struct vs_pool *pool, const struct vs_heap *h,
+		   CUdeviceptr base, uint64_t span)
+{
+	const struct vs_chunk *head, *tail;
+
+	vs_chunks_refresh(pool);
+	head = find_host(pool, h, VS_CHUNK_HEAD, span);
+	tail = find_host(pool, h, VS_CHUNK_TAIL, span);
+	if (tail && (!head || tail->tail <= head->head))
+		return view_in(h, tail)->at + tail->size - tail->tail;
+	return head ? view_in(h, head)->at + head->head - span : base;
+}
+
 struct vs_range *vs_heap_take(struct vs_pool *pool, struct vs_heap *h,
 			      uint64_t span, bool is_sparing)
 {
@@ -333,7 +401,14 @@ struct vs_range *vs_heap_take(struct vs_pool *pool, struct vs_heap *h,
 	base = place_in(pool, r, span);
 	if (__builtin_expect(pool->chunks.vast_bytes > 0, 0))
 		r = skip_vast(pool, h, r, span, is_sparing, &base);
-	return r ? take_part(pool, h, r, base, span, VS_RANGE_LIVE) : NULL;
+	if (!r)
+		return NULL;
+	if (h == &pool->heap[VS_HEAP_LARGE] && !pool->is_contiguous &&
+	    is_loose(pool) && is_first_guest(pool, base, span)) {
+		base = place_among_guests(pool, h, base, span);
+		r = vs_heap_at(pool, base);
+	}
+	return take_part(pool, h, r, base, span, VS_RANGE_LIVE);
 }
 
 struct vs_range *vs_heap_take_at(struct vs_pool *pool, struct vs_heap *h,

@@ -107,9 +107,10 @@ bool vs_heap_stock(struct vs_pool *pool, unsigned n);
 
 /*
  * Best fit: a live range of `span` bytes out of an idle one, lowest address
- * first; NULL if none is large enough, or all that are would have to break a
- * chunk (Note [Whole] in pool/chunk.h), or `is_sparing` and they lie in one
- * that is much too large (Note [Vast]).
+ * first (or, for Note [Guests] in pool/chunk.h, beside others); NULL if none is
+ * large enough, or all that are would have to break a chunk (Note [Whole] in
+ * pool/chunk.h), or `is_sparing` and they lie in one that is much too large
+ * (Note [Vast]).
  */
 struct vs_range *vs_heap_take(struct vs_pool *pool, struct vs_heap *h,
 			      uint64_t span, bool is_sparing);

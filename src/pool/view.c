@@ -98,6 +98,12 @@ static inline void fetch_names(struct vs_pool *pool, const struct vs_view *v,
 		__builtin_prefetch(vs_spot_at(pool, w->at + offset)->range);
 }
 
+/* Of a range of `span` bytes `n` lie in a chunk; see Note [Guests] there. */
+static inline bool is_guest(const struct vs_view *v, uint64_t n, uint64_t span)
+{
+	return n == span && vs_chunk_is_guest(v->chunk, span);
+}
+
 /* At every other address the bytes leave what is idle. */
 static void shade(struct vs_pool *pool, struct vs_view *v, uint64_t offset,
 		  uint64_t n)
@@ -144,6 +150,7 @@ void vs_views_use(struct vs_pool *pool, CUdeviceptr base, uint64_t span)
 
 		v->used += n;
 		v->touched = ++pool->chunks.touches;
+		v->chunk->n_guests += is_guest(v, n, span);
 		vs_chunk_use(pool, v->chunk, n);
 		if (v->chunk->n_on > 1)
 			shade(pool, v, p - v->at, n);
@@ -164,11 +171,19 @@ void vs_views_unuse(struct vs_pool *pool, CUdeviceptr base, uint64_t span,
 		v->touched = ++pool->chunks.touches;
 		if (v->idle_tag < tag)
 			v->idle_tag = tag;
+		v->chunk->n_guests -= is_guest(v, n, span);
 		vs_chunk_unuse(pool, v->chunk, n, tag);
 		if (v->chunk->n_on > 1)
 			unshade(pool, v, p - v->at);
 		p += n;
 	}
+}
+
+void vs_views_cut(struct vs_pool *pool, CUdeviceptr base, uint64_t span)
+{
+	struct vs_view *v = vs_view_at(pool, base);
+
+	v->chunk->n_guests += is_guest(v, part(v, base, base + span), span);
 }
 
 static void see(struct vs_spot *spots, uint64_t from, uint64_t to,

@@ -75,6 +75,12 @@ void vs_views_use(struct vs_pool *pool, CUdeviceptr base, uint64_t span);
 void vs_views_unuse(struct vs_pool *pool, CUdeviceptr base, uint64_t span,
 		    uint64_t tag);
 
+/*
+ * A range in use was cut where a view ends; these bytes are a part of it that
+ * may be a guest of its chunk now (Note [Guests] in pool/chunk).
+ */
+void vs_views_cut(struct vs_pool *pool, CUdeviceptr base, uint64_t span);
+
 /* The view was mapped at v->at, inside a busy range. It is off. */
 void vs_view_mapped(struct vs_pool *pool, struct vs_view *v);
 /* The view, off, was unmapped: frees the struct; its range becomes a hole. */

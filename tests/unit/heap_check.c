@@ -27,7 +27,7 @@ struct seen {
 	struct seen *next;
 	struct vs_chunk *chunk;
 	unsigned char *owners, *idles; /* views with a page in use, idle */
-	unsigned n_on, n_views;
+	unsigned n_on, n_views, n_guests;
 	uint64_t dead;
 	uint64_t used, run; /* the last run of views of one region it is in */
 };
@@ -74,6 +74,8 @@ static uint64_t look_at_part(struct vs_view *v, struct seen *s,
 	}
 	if (r->state == VS_RANGE_DEAD)
 		s->dead += to - from;
+	if (is_in_use(r) && r->span == to - from)
+		s->n_guests += vs_chunk_is_guest(v->chunk, r->span);
 	if (r->state == VS_RANGE_SHADOW)
 		CHECK(r->base >= v->at && r->base + r->span <= end);
 	return is_in_use(r) ? to - from : 0;
@@ -279,6 +281,7 @@ static void look_at_chunk(struct vs_pool *pool, struct seen *s)
 	CHECK(owned == c->used && s->used == c->used);
 	CHECK(s->dead == c->dead);
 	CHECK(s->n_on == c->n_on);
+	CHECK(s->n_guests == c->n_guests);
 	if (is_spent(pool, c))
 		CHECK(c->place == VS_CHUNK_NOWHERE && !c->used && !c->n_on);
 	else

@@ -194,12 +194,75 @@ static void test_blocks_that_grow_little_by_little(void **state)
 			(N + 1) * size / 1000 * 1060);
 }
 
+/* What the program has live now is the most for a while. */
+static void need_no_more(void)
+{
+	struct vs_pool *pool = vs_pool_by_index(0);
+
+	pool->need = pool->live_spans;
+}
+
+/*
+ * Results share the chunk that one of them keeps (Note [Guests] in
+ * pool/chunk.h), though another block that was freed would fit better.
+ */
+static void test_results_share_a_chunk(void **state)
+{
+	CUdeviceptr larger, smaller;
+	uint64_t idle;
+
+	(void)state;
+	take(GiB);
+	larger = take(300 * MiB);
+	take(64 * MiB);
+	smaller = take(100 * MiB);
+	take(64 * MiB);
+	give_and_see(larger);
+	take(10 * MiB);
+	give_and_see(smaller);
+	need_no_more();
+	idle = stats()->idle;
+	assert_in_range(idle, 200 * MiB, 400 * MiB);
+	take(20 * MiB);
+	take(9 * MiB);
+	assert_int_equal(stats()->idle, idle);
+}
+
+/*
+ * What a block that may go has left of its last chunk is not where they stay:
+ * it would not be idle then.
+ */
+static void test_a_result_keeps_no_other_chunk(void **state)
+{
+	CUdeviceptr temporary, other;
+	uint64_t idle;
+
+	(void)state;
+	take(GiB);
+	temporary = take(300 * MiB);
+	take(64 * MiB);
+	other = take(150 * MiB);
+	take(64 * MiB);
+	give_and_see(temporary);
+	take(10 * MiB);
+	give_and_see(other);
+	/* the best fit for the next result lies behind it */
+	other = take(130 * MiB);
+	need_no_more();
+	take(12 * MiB);
+	idle = stats()->idle;
+	give_and_see(other);
+	assert_int_equal(stats()->idle, idle + 150 * MiB);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
 	const struct CMUnitTest tests[] = {
 		T(large_blocks_after_small_ones),
 		T(blocks_that_grow_little_by_little),
+		T(results_share_a_chunk),
+		T(a_result_keeps_no_other_chunk),
 		T(a_small_block_keeps_no_vast_one),
 		T(a_vast_chunk_is_used_again),
 		T(a_vast_chunk_goes_for_small_ones),
