@@ -18,7 +18,7 @@
 
 __thread struct vs_thread *vs_thread_current
 	__attribute__((tls_model("initial-exec")));
-void (*vs_thread_on_exit)(struct vs_thread *t);
+void (*vs_thread_on_exit)(struct vs_thread *t, int tid);
 
 static _Atomic(struct vs_thread *) all; /* pushed at the front, never popped */
 static pthread_key_t key;
@@ -34,7 +34,7 @@ static void thread_ends(void *value)
 	struct vs_thread *t = value;
 
 	if (vs_thread_on_exit)
-		vs_thread_on_exit(t);
+		vs_thread_on_exit(t, vs_thread_tid(t));
 	if (vs_thread_current == t)
 		vs_thread_current = NULL;
 	atomic_store_explicit(&t->in_use, 0, memory_order_release);
@@ -87,13 +87,13 @@ bool vs_thread_is_gone(int tid)
 static struct vs_thread *adopt(int own)
 {
 	struct vs_thread *found = NULL;
+	int owner = 0;
 
 	/* a signal handler may have come here while its thread was here */
 	if (vs_sys_getpid() != process || pthread_mutex_trylock(&orphans))
 		return NULL;
 	for (int i = 0; i < MOST_LOOKS && !found; i++) {
 		struct vs_thread *t = next_look ? next_look : vs_thread_first();
-		int owner;
 
 		if (!t)
 			break;
@@ -106,7 +106,7 @@ static struct vs_thread *adopt(int own)
 	}
 	pthread_mutex_unlock(&orphans);
 	if (found && vs_thread_on_exit)
-		vs_thread_on_exit(found);
+		vs_thread_on_exit(found, owner);
 	return found;
 }
 

@@ -221,9 +221,9 @@ static struct vs_pool *without(struct vs_pool *pool, CUdevice device,
 	return NULL;
 }
 
-static void thread_ends(struct vs_thread *t)
+static void thread_ends(struct vs_thread *t, int tid)
 {
-	vs_capture_thread_ends(vs_thread_tid(t));
+	vs_capture_thread_ends(tid);
 	vs_tcache_exit(t);
 }
 

@@ -239,7 +239,6 @@ static void test_much_has_a_marker_at_its_free(void **state)
 	succeeds(700 * MiB);
 }
 
-/* One wait serves for all that was freed before it. */
 static void *capture_and_end(void *unused)
 {
 	(void)unused;
@@ -274,6 +273,7 @@ static void test_a_thread_ends_that_captures(void **state)
 	give(p);
 }
 
+/* One wait serves for all that was freed before it. */
 static void test_frees_beside_a_capture_wait_now_and_then(void **state)
 {
 	CUstream stream = (CUstream)0x77;

@@ -107,9 +107,10 @@ enum { N_THREADS = 300, N_AT_MOST = 30 };
 
 static int n_flushed;
 
-static void count_flush(struct vs_thread *t)
+static void count_flush(struct vs_thread *t, int tid)
 {
 	(void)t;
+	(void)tid;
 	n_flushed++;
 }
 
@@ -199,15 +200,21 @@ static void beside_a_process_in_one_memory(void **unused)
 	assert_child_ok(&c);
 }
 
-static void take_all_keys(void *unused)
+static void take_keys(void)
 {
 	pthread_key_t key;
+
+	while (pthread_key_create(&key, NULL) == 0)
+		;
+}
+
+static void take_all_keys(void *unused)
+{
 	int status;
 	pid_t pid;
 
 	(void)unused;
-	while (pthread_key_create(&key, NULL) == 0)
-		;
+	take_keys();
 	run_many();
 	pid = fork();
 	if (!pid) {
@@ -217,6 +224,32 @@ static void take_all_keys(void *unused)
 		_exit(0);
 	}
 	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+}
+
+static void hear_of_the_ended(struct vs_thread *t, int tid)
+{
+	(void)t;
+	n_flushed++;
+	CHECK(vs_thread_is_gone(tid));
+}
+
+/* Who takes a struct over is told whose it was. */
+static void end_unseen(void *unused)
+{
+	(void)unused;
+	take_keys();
+	vs_thread_on_exit = hear_of_the_ended;
+	/* a number may be taken for a moment after its thread was joined */
+	for (int i = 0; i < N_THREADS && n_flushed == 0; i++)
+		in_a_thread(look);
+	CHECK(n_flushed > 0);
+}
+
+static void whose_it_was(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, end_unseen, NULL);
+	assert_child_ok(&c);
 }
 
 static void without_a_key(void **unused)
@@ -242,11 +275,9 @@ static void live_without_keys(void *unused)
 {
 	struct vs_thread *structs[N_LIVING];
 	pthread_t threads[N_LIVING];
-	pthread_key_t key;
 
 	(void)unused;
-	while (pthread_key_create(&key, NULL) == 0)
-		;
+	take_keys();
 	pthread_barrier_init(&all_of_them, NULL, N_LIVING);
 	for (int i = 0; i < N_LIVING; i++)
 		CHECK(!pthread_create(&threads[i], NULL, live, &structs[i]));
@@ -270,6 +301,7 @@ int main(void)
 		cmocka_unit_test(after_a_cancelled_thread),
 		cmocka_unit_test(after_a_thread_of_the_parent),
 		cmocka_unit_test(without_a_key),
+		cmocka_unit_test(whose_it_was),
 		cmocka_unit_test(used_in_the_last_round),
 		cmocka_unit_test(beside_a_process_in_one_memory),
 		cmocka_unit_test(one_each_without_a_key),
