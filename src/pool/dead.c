@@ -164,8 +164,10 @@ static struct vs_chunk *next_spent(struct vs_pool *pool)
 	return NULL;
 }
 
-/* Cuts one that is dead on both sides of `p`, where a view ends. The stock
- * suffices. Lock. */
+/*
+ * Cuts a range that is dead on both sides of `p`, where a view ends. The stock
+ * suffices. Lock.
+ */
 static void cut(struct vs_pool *pool, struct vs_range *r, CUdeviceptr p)
 {
 	struct vs_range *rest;

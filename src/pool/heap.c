@@ -338,16 +338,17 @@ static const struct vs_view *view_in(const struct vs_heap *h,
 	return NULL;
 }
 
-/* The chunk with guests, in a heap, that has the least idle at an end. */
-static const struct vs_chunk *find_host(struct vs_pool *pool,
-					const struct vs_heap *h,
-					enum vs_chunk_end end, uint64_t span)
+/* Of the chunks with guests that which has the least idle at an end. */
+static const struct vs_view *find_host(struct vs_pool *pool,
+				       const struct vs_heap *h,
+				       enum vs_chunk_end end, uint64_t span)
 {
+	const struct vs_view *v;
 	struct vs_chunk *c = vs_chunk_end_from(pool, end, span);
 
 	for (int i = 0; c && i < HOSTS_TRIED; i++) {
-		if (c->n_guests > 0 && view_in(h, c))
-			return c;
+		if (c->n_guests > 0 && (v = view_in(h, c)))
+			return v;
 		c = vs_chunk_end_next(c, end);
 	}
 	return NULL;
@@ -380,14 +381,14 @@ static __attribute__((noinline)) CUdeviceptr
 place_among_guests(struct vs_pool *pool, const struct vs_heap *h,
 		   CUdeviceptr base, uint64_t span)
 {
-	const struct vs_chunk *head, *tail;
+	const struct vs_view *head, *tail;
 
 	vs_chunks_refresh(pool);
 	head = find_host(pool, h, VS_CHUNK_HEAD, span);
 	tail = find_host(pool, h, VS_CHUNK_TAIL, span);
-	if (tail && (!head || tail->tail <= head->head))
-		return view_in(h, tail)->at + tail->size - tail->tail;
-	return head ? view_in(h, head)->at + head->head - span : base;
+	if (tail && (!head || tail->chunk->tail <= head->chunk->head))
+		return vs_view_end(tail) - tail->chunk->tail;
+	return head ? head->at + head->chunk->head - span : base;
 }
 
 struct vs_range *vs_heap_take(struct vs_pool *pool, struct vs_heap *h,
