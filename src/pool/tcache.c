@@ -140,12 +140,14 @@ static __attribute__((noinline)) bool make_room(struct vs_tcache *tc,
 	else if (bin->cap * 2 <= cap_limit(tc, bin, class))
 		bin->cap *= 2;
 	spin_unlock(tc);
-	pthread_mutex_lock(&pool->lock);
-	if (full && atomic_load(&tc->ctx->is_dead))
-		vs_meta_free(full, sizeof(*full));
-	else if (full)
-		vs_slab_return(pool, tc->slabs, class, full);
-	pthread_mutex_unlock(&pool->lock);
+	if (full) {
+		pthread_mutex_lock(&pool->lock);
+		if (atomic_load(&tc->ctx->is_dead))
+			vs_meta_free(full, sizeof(*full));
+		else
+			vs_slab_return(pool, tc->slabs, class, full);
+		pthread_mutex_unlock(&pool->lock);
+	}
 	vs_mark_wait_at_free(pool);
 	spin_lock(tc);
 	return true;
