@@ -405,6 +405,18 @@ static CUresult CUDAAPI refuses(CUcontext ctx, CUevent event)
 	return refusal;
 }
 
+/* Of 64 MiB, which were freed; waits for their work are refused from now on. */
+static CUdeviceptr free_where_waits_fail(CUresult with)
+{
+	CUdeviceptr p = take(64 << 20);
+
+	refusal = with;
+	vs_real.cuCtxWaitEvent = refuses;
+	fake.lag_ns = NEVER;
+	give(p);
+	return p;
+}
+
 static void tick_for_s(int seconds)
 {
 	for (int i = 0; i < seconds; i++) {
@@ -424,12 +436,8 @@ static void test_waits_are_tried_again(void **state)
 	CUdeviceptr p;
 
 	fresh_ordered(state);
-	p = take(64 << 20);
 	wait = vs_real.cuCtxWaitEvent;
-	refusal = CUDA_ERROR_UNKNOWN;
-	vs_real.cuCtxWaitEvent = refuses;
-	fake.lag_ns = NEVER;
-	give(p);
+	p = free_where_waits_fail(CUDA_ERROR_UNKNOWN);
 	assert_int_not_equal(take(64 << 20), p);
 	give(take(64 << 20));
 	assert_true(fake.natives > 0);
@@ -453,12 +461,8 @@ static void test_waits_want_memory(void **state)
 	CUdeviceptr p;
 
 	fresh_ordered(state);
-	p = take(64 << 20);
 	wait = vs_real.cuCtxWaitEvent;
-	refusal = CUDA_ERROR_OUT_OF_MEMORY;
-	vs_real.cuCtxWaitEvent = refuses;
-	fake.lag_ns = NEVER;
-	give(p);
+	p = free_where_waits_fail(CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_not_equal(take(64 << 20), p);
 	vs_real.cuCtxWaitEvent = wait;
 	assert_int_equal(take(64 << 20), p);

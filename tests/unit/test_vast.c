@@ -203,23 +203,33 @@ static void need_no_more(void)
 }
 
 /*
+ * Two blocks that were in use at once: a result lies in the first, of 300 MiB,
+ * which was freed. Returns the second, which is live.
+ */
+static CUdeviceptr leave_a_result(size_t second)
+{
+	CUdeviceptr freed, other;
+
+	take(GiB);
+	freed = take(300 * MiB);
+	take(64 * MiB);
+	other = take(second);
+	take(64 * MiB);
+	give_and_see(freed);
+	take(10 * MiB);
+	return other;
+}
+
+/*
  * Results share the chunk that one of them keeps (Note [Guests] in
  * pool/chunk.h), though another block that was freed would fit better.
  */
 static void test_results_share_a_chunk(void **state)
 {
-	CUdeviceptr larger, smaller;
 	uint64_t idle;
 
 	(void)state;
-	take(GiB);
-	larger = take(300 * MiB);
-	take(64 * MiB);
-	smaller = take(100 * MiB);
-	take(64 * MiB);
-	give_and_see(larger);
-	take(10 * MiB);
-	give_and_see(smaller);
+	give_and_see(leave_a_result(100 * MiB));
 	need_no_more();
 	idle = stats()->idle;
 	assert_in_range(idle, 200 * MiB, 400 * MiB);
@@ -234,18 +244,11 @@ static void test_results_share_a_chunk(void **state)
  */
 static void test_a_result_keeps_no_other_chunk(void **state)
 {
-	CUdeviceptr temporary, other;
+	CUdeviceptr other;
 	uint64_t idle;
 
 	(void)state;
-	take(GiB);
-	temporary = take(300 * MiB);
-	take(64 * MiB);
-	other = take(150 * MiB);
-	take(64 * MiB);
-	give_and_see(temporary);
-	take(10 * MiB);
-	give_and_see(other);
+	give_and_see(leave_a_result(150 * MiB));
 	/* the best fit for the next result lies behind it */
 	other = take(130 * MiB);
 	need_no_more();
