@@ -74,6 +74,8 @@ uint64_t vs_device_here(void)
 	return vs_device_bit(vs_pool_ctx_device(vs_vmm_current()));
 }
 
+/* Whichever is current, by cuda.h: memory for a stream, and where it launches.
+ */
 uint64_t vs_devices_of(CUstream stream)
 {
 	CUcontext ctx;
@@ -83,7 +85,7 @@ uint64_t vs_devices_of(CUstream stream)
 	if (!vs_real.cuStreamGetCtx ||
 	    vs_real.cuStreamGetCtx(stream, &ctx) != CUDA_SUCCESS)
 		return VS_ANY_DEVICE;
-	return vs_device_here() | vs_device_bit(vs_pool_ctx_device(ctx));
+	return vs_device_bit(vs_pool_ctx_device(ctx));
 }
 
 void vs_look_before(uint64_t devices)

@@ -105,7 +105,7 @@ bool vs_mark_freed_now(void);
  * where that cannot be told.
  */
 #define VS_ANY_DEVICE UINT64_MAX
-/* That of the current context; and, too, of the one a stream belongs to. */
+/* That of the current context; of the one that a stream belongs to. */
 uint64_t vs_device_here(void) __attribute__((cold));
 uint64_t vs_devices_of(CUstream stream) __attribute__((cold));
 static inline uint64_t vs_device_bit(CUdevice device)

@@ -105,7 +105,7 @@ static const struct {
 	bool is_told; /* whose memory is asked for */
 } calls[] = {
 	{"cuMemCreate", create, true, true},
-	{"cuMemAllocAsync", async, false, true},
+	{"cuMemAllocAsync", async, true, true},
 	{"cuMemAllocFromPoolAsync", from_pool, true, false},
 	{"cuArrayCreate", array, false, true},
 	{"cuMemAllocPitch", pitched, false, true},

@@ -199,8 +199,14 @@ static CUresult alloc_async(struct sim_pool *pool, CUdeviceptr *dptr,
 CUresult sim_cuMemAllocAsync(CUdeviceptr *dptr, size_t bytesize,
 			     CUstream hStream)
 {
-	return alloc_async(current_pool(sim_thread.current->device), dptr,
-			   bytesize, hStream);
+	struct sim_stream *stream;
+	CUresult result = sim_stream_get(hStream, &stream);
+
+	if (result != CUDA_SUCCESS)
+		return result;
+	/* of the stream's device, whichever is current (cuda.h) */
+	return alloc_async(current_pool(stream->ctx->device), dptr, bytesize,
+			   hStream);
 }
 
 CUresult sim_cuMemAllocFromPoolAsync(CUdeviceptr *dptr, size_t bytesize,
