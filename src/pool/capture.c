@@ -16,7 +16,9 @@
 #include "pool/state.h"
 #include "pool/trim.h"
 
-/* A capture's origin stream. A per-thread stream has one name in all threads.
+/*
+ * A capture's origin stream. A per-thread stream has one name in all threads,
+ * and in all contexts.
  */
 struct capture {
 	struct capture *next;
@@ -236,6 +238,12 @@ static void take_off(struct capture **link)
 	vs_meta_free(c, sizeof(*c));
 }
 
+static bool is_same(const struct capture *c, const struct capture *wanted)
+{
+	return c->stream == wanted->stream && c->thread == wanted->thread &&
+	       (c->thread == 0 || c->ctx == wanted->ctx);
+}
+
 /* Of those up to a number. */
 static void ended(CUstream stream, bool is_per_thread, uint64_t last)
 {
@@ -244,10 +252,11 @@ static void ended(CUstream stream, bool is_per_thread, uint64_t last)
 	if (atomic_load_explicit(&count, memory_order_relaxed) == 0)
 		return;
 	wanted = name_of(stream, is_per_thread);
+	if (wanted.thread)
+		wanted.ctx = context_of(wanted.stream);
 	pthread_mutex_lock(&lock);
 	for (link = &open_captures; (c = *link); link = &c->next) {
-		if (c->stream == wanted.stream && c->thread == wanted.thread &&
-		    c->number <= last) {
+		if (is_same(c, &wanted) && c->number <= last) {
 			take_off(link);
 			break;
 		}

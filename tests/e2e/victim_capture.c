@@ -190,6 +190,39 @@ static void try_without_context(void)
 	TRY(cuStreamDestroy(stream));
 }
 
+/*
+ * A thread's own stream is another one in each context: when the capture of
+ * this one ends, that of the second goes on, in its own mode.
+ */
+static void own_streams(const char *name, CUstreamCaptureMode here,
+			CUstreamCaptureMode there)
+{
+	CUgraph graph = NULL;
+	CUresult inside, end;
+	CUcontext second;
+	CUdeviceptr p;
+	CUdevice device;
+
+	TRY(cuCtxGetDevice(&device));
+	TRY(cuCtxCreate_v2(&second, 0, device));
+	TRY(cuCtxSetCurrent(ctx));
+	TRY(cuStreamBeginCapture(CU_STREAM_PER_THREAD, here));
+	TRY(cuCtxSetCurrent(second));
+	TRY(cuStreamBeginCapture(CU_STREAM_PER_THREAD, there));
+	TRY(cuCtxSetCurrent(ctx));
+	victim_end_capture(CU_STREAM_PER_THREAD);
+	inside = cuMemAlloc(&p, SIZE);
+	TRY(cuCtxSetCurrent(second));
+	end = cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph);
+	printf("%s: %s, end %s\n", name, victim_name(inside), victim_name(end));
+	if (graph)
+		TRY(cuGraphDestroy(graph));
+	TRY(cuCtxDestroy(second));
+	TRY(cuCtxSetCurrent(ctx));
+	if (inside == CUDA_SUCCESS)
+		TRY(cuMemFree(p));
+}
+
 static _Atomic int answer;
 
 static void CUDA_CB answer_late(void *unused)
@@ -247,5 +280,7 @@ int main(int argc, char **argv)
 		try_inside("within thread local", local, global);
 		try_inside("within relaxed", relaxed, global);
 	}
+	own_streams("a strict one after a relaxed one", relaxed, global);
+	own_streams("a relaxed one after a strict one", global, relaxed);
 	return 0;
 }
