@@ -57,13 +57,10 @@ uint64_t vs_others_ask(struct vs_pool *pool, uint64_t bytes)
 
 uint64_t vs_pool_ask(CUdevice device)
 {
-	struct vs_pool *pool = vs_pool_of(device);
 	uint64_t given;
 	int n;
 
-	if (pool)
-		return vs_others_ask(pool, 0);
-	if (!vs_knobs.neighbours)
+	if (!vs_knobs.neighbours || vs_pool_of(device))
 		return 0;
 	given = vs_board_ask(vs_vmm_device_id(device), PATIENCE_MS, &n);
 	return given + (n > 0);

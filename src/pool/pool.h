@@ -158,9 +158,10 @@ uint64_t vs_pool_relieve(uint64_t devices, bool is_due);
 void vs_pool_look(uint64_t devices);
 
 /*
- * Asks other processes for what they hold idle of a device, of which there need
- * be no pool here; waits a second and a half at most. Returns the bytes that
- * went back to the driver, or 1 if another try may be worth it all the same.
+ * Asks other processes for what they hold idle of a device of which there is no
+ * pool here; waits a second and a half at most. Returns the bytes that went
+ * back to the driver, or 1 if another try may be worth it all the same. Where
+ * there is one 0: vs_pool_relieve() has asked them.
  */
 uint64_t vs_pool_ask(CUdevice device);
 

@@ -211,6 +211,21 @@ def a_latecomer_is_given_what_is_idle():
 
 
 @test
+def a_context_that_cannot_be_made_asks_once():
+    """Nobody else is there, and the second answer would be the first."""
+    if REAL:
+        raise Skipped("needs the simulator")
+    with tempfile.TemporaryDirectory() as folder:
+        one = Puppet("SIM_FAIL=cuCtxCreate:1:2:0", "VMMSHIM_NEIGHBOURS=1",
+                     f"SIM_SHARED={folder}/device", "SIM_MEMORY=1G",
+                     "VMMSHIM_STATS_AT_EXIT=1", "VMMSHIM_STATS_FORMAT=json",
+                     f"VMMSHIM_STATS_FILE={folder}/one")
+        one.do("alloc", MiB)
+        expect(one.say("context", "new"), "CUDA_ERROR_OUT_OF_MEMORY")
+        expect(counted(one, folder, "one", "asked"), 1)
+
+
+@test
 def who_does_not_ask_is_not_given():
     """With knob NEIGHBOURS 0 on either side nothing goes back early."""
     for off in ("one", "two"):
