@@ -94,8 +94,8 @@ void vs_ctx_alias(CUcontext green, CUcontext primary)
 	pthread_mutex_unlock(&lock);
 	vs_meta_free(fresh, sizeof(*fresh));
 	if (!a && green != primary)
-		vs_warn("no host memory to note a green context: allocations "
-			"under it stay the driver's");
+		vs_warn("no host memory to note a green context: it counts as "
+			"a context of its own");
 }
 
 /* Takes the entries of one green context, or of one primary one; lock held. */
@@ -181,7 +181,7 @@ static void settle_memory(struct vs_ctx *fresh, const struct vs_ctx *c)
 		vs_meta_free(fresh, sizeof(*fresh));
 	if (!c)
 		vs_warn("no host memory to note a context: its allocations "
-			"stay the driver's");
+			"stay the driver's until there is");
 }
 
 struct vs_ctx *vs_ctx_born(CUcontext handle, CUdevice device)

@@ -92,14 +92,24 @@ static unsigned cap_limit(const struct vs_tcache *tc, const struct vs_bin *bin,
 	return n > VS_BATCH ? VS_BATCH : (unsigned)n;
 }
 
+/* Both batches or none: what is in one of a closed bin would be forgotten. */
 static bool open_bin(struct vs_bin *bin)
 {
+	struct vs_batch *freed, *idle;
+
 	if (bin->idle)
 		return true;
-	bin->freed = vs_meta_alloc(sizeof(*bin->freed));
-	bin->idle = bin->freed ? vs_meta_alloc(sizeof(*bin->idle)) : NULL;
+	freed = vs_meta_alloc(sizeof(*freed));
+	idle = vs_meta_alloc(sizeof(*idle));
+	if (!freed || !idle) {
+		vs_meta_free(freed, sizeof(*freed));
+		vs_meta_free(idle, sizeof(*idle));
+		return false;
+	}
+	bin->freed = freed;
+	bin->idle = idle;
 	bin->cap = FIRST_CAP;
-	return bin->idle != NULL;
+	return true;
 }
 
 /* What the bin has freed, as it is; the bin has a new page. NULL: no memory. */
