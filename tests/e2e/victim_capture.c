@@ -155,8 +155,10 @@ static void try_inside(const char *name, CUstreamCaptureMode mode,
 		       victim_name(end));
 		if (end == CUDA_SUCCESS)
 			TRY(cuGraphDestroy(graph));
-		if (i > 0 && r != CUDA_SUCCESS)
+		if (i > 0 && r != CUDA_SUCCESS) {
 			TRY(cuMemFree(p)); /* it was not, before */
+			CHECK(cuMemFree(p) != CUDA_SUCCESS);
+		}
 		if (p == large && i > 0)
 			TRY(cuMemAlloc(&large, SIZE));
 	}

@@ -4,6 +4,7 @@
  * memory live; an exit handler and a destructor free some. How it ends:
  *   return, quick (_exit), thread (exit by a thread that allocates),
  *   quick_exit, abort, signals (whoever handles them, until the very end)
+ * gone: the driver has shut down first, and answers so to everything.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -102,12 +103,49 @@ static void end(const char *how)
 	}
 }
 
+static atomic_int n_heard;
+
+static void hear(const char *call)
+{
+	(void)call;
+	n_heard++;
+}
+
+/* Once it has said so, each call is one of the driver's, and no other is. */
+static void after_the_driver(void)
+{
+	CUdeviceptr large = victim_alloc(3 * MiB), small = victim_alloc(700);
+	CUdeviceptr base = 0, p = 0;
+	size_t size = 0, total = 0;
+	CUresult r[7];
+
+	sim_client_set_deinitialized(true);
+	r[0] = cuMemAlloc(&p, 2 * MiB);
+	sim_client_on_call(hear);
+	r[1] = cuMemFree(large);
+	r[2] = cuMemAlloc(&p, 700);
+	r[3] = cuMemFree(small);
+	r[4] = cuMemGetAddressRange(&base, &size, large);
+	r[5] = cuMemGetInfo(&size, &total);
+	r[6] = cuCtxSynchronize();
+	sim_client_on_call(NULL);
+	printf("the driver is gone:");
+	for (int i = 0; i < 7; i++)
+		printf(" %d", r[i]);
+	printf(", %d calls\n", n_heard);
+	CHECK(base == 0 && p == 0 && size == 0 && total == 0);
+}
+
 int main(int argc, char **argv)
 {
 	const char *how = argc > 1 ? argv[1] : "return";
 	pthread_t threads[3];
 
 	ctx = victim_start(0);
+	if (strcmp(how, "gone") == 0) {
+		after_the_driver();
+		return 0;
+	}
 	kept = victim_alloc(3 * MiB);
 	late = victim_alloc(700);
 	atexit(on_exit_free);

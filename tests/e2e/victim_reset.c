@@ -8,14 +8,23 @@
 
 #include "victim_link.h"
 
-/* By the names of before CUDA 3.2 and 4.0, which need no header. */
+/* By the names of before CUDA 3.2, 4.0 and 11.0, which need no header. */
 #undef cuCtxCreate
 #undef cuCtxDestroy
 #undef cuStreamDestroy
+#undef cuDevicePrimaryCtxRelease
+#undef cuDevicePrimaryCtxReset
 CUresult CUDAAPI cuCtxCreate(CUcontext *, unsigned, CUdevice);
 CUresult CUDAAPI cuCtxDestroy(CUcontext);
 CUresult CUDAAPI cuStreamDestroy(CUstream);
 CUresult CUDAAPI cuCtxDestroy_v2(CUcontext);
+CUresult CUDAAPI cuDevicePrimaryCtxRelease(CUdevice);
+CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice);
+CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice);
+CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice);
+
+static CUresult(CUDAAPI *release)(CUdevice) = cuDevicePrimaryCtxRelease_v2;
+static CUresult(CUDAAPI *reset)(CUdevice) = cuDevicePrimaryCtxReset_v2;
 
 static void fill(const char *what)
 {
@@ -105,7 +114,7 @@ static void after_the_last_release(CUdevice device)
 	TRY(cuMemGetInfo(&before, &total));
 	TRY(cuCtxSetCurrent(NULL));
 	while (is_active) {
-		TRY(cuDevicePrimaryCtxRelease(device));
+		TRY(release(device));
 		TRY(cuDevicePrimaryCtxGetState(device, &flags, &is_active));
 	}
 	TRY(cuCtxCreate_v2(&ctx, 0, device));
@@ -127,8 +136,7 @@ static void end_unnamed(CUdevice device, bool is_reset)
 	TRY(cuMemGetInfo(&before, &total));
 	sim_client_note_free((void *)(uintptr_t)small);
 	sim_client_note_free((void *)(uintptr_t)large);
-	TRY(is_reset ? cuDevicePrimaryCtxReset(device)
-		     : cuDevicePrimaryCtxRelease(device));
+	TRY(is_reset ? reset(device) : release(device));
 	while (cuDevicePrimaryCtxRetain(&ctx, device) ==
 	       CUDA_ERROR_OUT_OF_MEMORY)
 		;
@@ -146,13 +154,13 @@ static CUcontext hold_over_a_reset(CUdevice device)
 	CUdeviceptr p;
 	CUcontext ctx;
 
-	TRY(cuDevicePrimaryCtxReset(device));
-	TRY(cuDevicePrimaryCtxRelease(device));
+	TRY(reset(device));
+	TRY(release(device));
 	TRY(cuDevicePrimaryCtxRetain(&ctx, device));
 	TRY(cuCtxSetCurrent(ctx));
 	p = victim_alloc(64 * MiB);
 	TRY(cuMemsetD8(p, 7, 64 * MiB));
-	TRY(cuDevicePrimaryCtxRelease(device));
+	TRY(release(device));
 	printf("held over a reset: %d\n", victim_is_filled(p, 64 * MiB, 7));
 	victim_free(p);
 	return ctx;
@@ -163,8 +171,13 @@ int main(int argc, char **argv)
 	CUcontext ctx = victim_start(0), second;
 	size_t before, after, total;
 	CUdeviceptr p, q;
+	bool is_old = argc > 1 && !strcmp(argv[1], "old");
 	CUdevice device;
 
+	if (is_old) {
+		release = cuDevicePrimaryCtxRelease;
+		reset = cuDevicePrimaryCtxReset;
+	}
 	TRY(cuDeviceGet(&device, 0));
 	if (argc > 2) {
 		end_unnamed(device, !strcmp(argv[2], "reset"));
@@ -174,11 +187,10 @@ int main(int argc, char **argv)
 	fill("first");
 
 	sim_client_note_free((void *)(uintptr_t)p);
-	TRY(cuDevicePrimaryCtxReset(device));
+	TRY(reset(device));
 	printf("free after reset: %s\n", victim_name(cuMemFree(p)));
-	printf("reset of no device: %s, %s\n",
-	       victim_name(cuDevicePrimaryCtxReset(-1)),
-	       victim_name(cuDevicePrimaryCtxReset(INT_MAX)));
+	printf("reset of no device: %s, %s\n", victim_name(reset(-1)),
+	       victim_name(reset(INT_MAX)));
 	TRY(cuDevicePrimaryCtxRetain(&ctx, device));
 	TRY(cuCtxSetCurrent(ctx));
 	fill("after reset");
@@ -198,7 +210,7 @@ int main(int argc, char **argv)
 	       victim_name(cuMemFree(q)));
 	TRY(cuMemGetInfo(&after, &total));
 	printf("memory came back: %d\n", after + 2 * MiB >= before);
-	if (argc > 1 && !strcmp(argv[1], "old")) {
+	if (is_old) {
 		old_names(device);
 		attaches(device);
 		TRY(cuCtxSetCurrent(ctx));
@@ -207,6 +219,6 @@ int main(int argc, char **argv)
 	}
 	after_the_last_release(device);
 	fill("at the end");
-	TRY(cuDevicePrimaryCtxRelease(device));
+	TRY(release(device));
 	return 0;
 }

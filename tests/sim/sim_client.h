@@ -8,6 +8,7 @@
 #define SIM_CLIENT_H
 
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -81,6 +82,17 @@ static inline void sim_client_fail(const char *call, unsigned long n, int error)
 	*(void **)&fail = sim_client_find(&cache, "sim_fail");
 	if (fail)
 		fail(call, n, error);
+}
+
+/* Every call answers that the driver has shut down, or none does any more. */
+static inline void sim_client_set_deinitialized(bool is)
+{
+	static void *cache;
+	void (*set)(bool);
+
+	*(void **)&set = sim_client_find(&cache, "sim_set_deinitialized");
+	if (set)
+		set(is);
 }
 
 /* None does any more. */
