@@ -341,6 +341,56 @@ static void test_a_chunk_that_stays_keeps_no_others(void **state)
 	assert_int_equal(fake.mappings, 0);
 }
 
+/* Chunks of 2 MiB, all of them live, and no others. */
+enum { FEW = 80 };
+
+static void fill_with_granules(CUdeviceptr *p)
+{
+	vs_knobs.reuse = VS_REUSE_ORDERED;
+	vs_knobs.chunk_size.value = 2 * MiB;
+	vs_knobs.memory_limit.value = FEW * 2 * MiB;
+	for (int i = 0; i < FEW; i++)
+		p[i] = take(2 * MiB);
+}
+
+/*
+ * One chunk beside each of the others in turn: what was freed of it is ordered,
+ * but not complete, so it stays mapped wherever it was.
+ */
+static void test_a_chunk_has_so_many_addresses(void **state)
+{
+	const uint64_t began = fake.now;
+	const struct vs_chunk *one;
+	CUdeviceptr p[FEW], both;
+	struct vs_pool *pool;
+
+	(void)state;
+	fill_with_granules(p);
+	pool = vs_pool_of(0);
+	one = vs_view_at(pool, p[0])->chunk;
+	fake.lag_ns = 1000 * MS;
+	for (int i = 2; i < FEW; i += 2) {
+		give(p[0]);
+		give(p[i]);
+		both = take(4 * MiB);
+		/* then the host waits, once, and the oldest goes for another */
+		assert_in_range(one->n_on, 1, VS_VIEWS_WAITING);
+		assert_int_equal(fake.now - began >= fake.lag_ns,
+				 i > 2 * (VS_VIEWS_WAITING - 1));
+		give(both);
+		p[0] = take(2 * MiB);
+		p[i] = take(2 * MiB);
+		if (vs_view_at(pool, p[0])->chunk != one) {
+			both = p[0];
+			p[0] = p[i];
+			p[i] = both;
+		}
+	}
+	assert_int_equal(one->n_on, VS_VIEWS_WAITING);
+	assert_in_range(fake.now - began, fake.lag_ns, 2 * fake.lag_ns);
+	assert_int_equal(fake.natives, 0);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -360,6 +410,7 @@ int main(void)
 		T(a_trim_ends_with_the_process),
 		T(a_trim_lets_others_grow),
 		T(a_chunk_that_stays_keeps_no_others),
+		T(a_chunk_has_so_many_addresses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
