@@ -4,7 +4,8 @@
  * see Note [Copies between devices]. What a node reaches is opened before the
  * node is made: nothing says whether the driver looks at it then, or when the
  * graph is instantiated, or launched. Nor is it known whether it refuses a set
- * node on memory of a device that is no enabled peer: the shim does not.
+ * node on memory of a device that is no enabled peer: the shim does not. A node
+ * of another kind may be short of memory: see hook/retry.
  */
 #include "hook/copy.h"
 
@@ -133,8 +134,8 @@ VS_EXPORT CUresult CUDAAPI cuGraphAddNode(CUgraphNode *out, CUgraph graph,
 	bool is_open = vs_enter(VS_API_cuGraphAddNode);
 
 	open_node(is_open, params);
-	return vs_seen(
-		vs_real.cuGraphAddNode(out, graph, after, n_after, params));
+	VS_RETURN_ANSWER(VS_ANY_DEVICE, cuGraphAddNode, out, graph, after,
+			 n_after, params);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *out, CUgraph graph,
@@ -146,8 +147,8 @@ VS_EXPORT CUresult CUDAAPI cuGraphAddNode_v2(CUgraphNode *out, CUgraph graph,
 	bool is_open = vs_enter(VS_API_cuGraphAddNode_v2);
 
 	open_node(is_open, params);
-	return vs_seen(vs_real.cuGraphAddNode_v2(out, graph, after, edges,
-						 n_after, params));
+	VS_RETURN_ANSWER(VS_ANY_DEVICE, cuGraphAddNode_v2, out, graph, after,
+			 edges, n_after, params);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphAddNode_v3(CUgraphNode *out, CUgraph graph,
@@ -159,8 +160,8 @@ VS_EXPORT CUresult CUDAAPI cuGraphAddNode_v3(CUgraphNode *out, CUgraph graph,
 	bool is_open = vs_enter(VS_API_cuGraphAddNode_v3);
 
 	open_node(is_open, params);
-	return vs_seen(vs_real.cuGraphAddNode_v3(out, graph, after, edges,
-						 n_after, params));
+	VS_RETURN_ANSWER(VS_ANY_DEVICE, cuGraphAddNode_v3, out, graph, after,
+			 edges, n_after, params);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphNodeSetParams(CUgraphNode node,
@@ -169,7 +170,7 @@ VS_EXPORT CUresult CUDAAPI cuGraphNodeSetParams(CUgraphNode node,
 	bool is_open = vs_enter(VS_API_cuGraphNodeSetParams);
 
 	open_node(is_open, params);
-	return vs_seen(vs_real.cuGraphNodeSetParams(node, params));
+	VS_RETURN_ANSWER(VS_ANY_DEVICE, cuGraphNodeSetParams, node, params);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphNodeSetParams_v2(CUgraphNode node,
@@ -178,7 +179,7 @@ VS_EXPORT CUresult CUDAAPI cuGraphNodeSetParams_v2(CUgraphNode node,
 	bool is_open = vs_enter(VS_API_cuGraphNodeSetParams_v2);
 
 	open_node(is_open, params);
-	return vs_seen(vs_real.cuGraphNodeSetParams_v2(node, params));
+	VS_RETURN_ANSWER(VS_ANY_DEVICE, cuGraphNodeSetParams_v2, node, params);
 }
 
 VS_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec exec,
@@ -188,7 +189,8 @@ VS_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec exec,
 	bool is_open = vs_enter(VS_API_cuGraphExecNodeSetParams);
 
 	open_node(is_open, params);
-	return vs_seen(vs_real.cuGraphExecNodeSetParams(exec, node, params));
+	VS_RETURN_ANSWER(VS_ANY_DEVICE, cuGraphExecNodeSetParams, exec, node,
+			 params);
 }
 
 #if CUDA_VERSION >= 12080

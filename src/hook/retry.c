@@ -240,6 +240,99 @@ VS_EXPORT CUresult CUDAAPI cuKernelSetCacheConfig(CUkernel kernel,
 		       config, device);
 }
 
+/*
+ * So do these on an H100, for the device of the current context: of a function,
+ * which is loaded, they take nothing.
+ */
+VS_EXPORT CUresult CUDAAPI cuKernelGetParamInfo(CUkernel kernel, size_t index,
+						size_t *offset, size_t *size)
+{
+	RETURN_RETRIED(vs_device_here(), cuKernelGetParamInfo, kernel, index,
+		       offset, size);
+}
+
+VS_EXPORT CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessor(
+	int *out, CUfunction function, int n_threads, size_t shared)
+{
+	RETURN_RETRIED(vs_device_here(),
+		       cuOccupancyMaxActiveBlocksPerMultiprocessor, out,
+		       function, n_threads, shared);
+}
+
+VS_EXPORT CUresult CUDAAPI cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+	int *out, CUfunction function, int n_threads, size_t shared,
+	unsigned int flags)
+{
+	RETURN_RETRIED(vs_device_here(),
+		       cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
+		       out, function, n_threads, shared, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuOccupancyMaxPotentialBlockSize(
+	int *n_blocks, int *n_threads, CUfunction function,
+	CUoccupancyB2DSize shared_for, size_t shared, int limit)
+{
+	RETURN_RETRIED(vs_device_here(), cuOccupancyMaxPotentialBlockSize,
+		       n_blocks, n_threads, function, shared_for, shared,
+		       limit);
+}
+
+VS_EXPORT CUresult CUDAAPI cuOccupancyMaxPotentialBlockSizeWithFlags(
+	int *n_blocks, int *n_threads, CUfunction function,
+	CUoccupancyB2DSize shared_for, size_t shared, int limit,
+	unsigned int flags)
+{
+	RETURN_RETRIED(vs_device_here(),
+		       cuOccupancyMaxPotentialBlockSizeWithFlags, n_blocks,
+		       n_threads, function, shared_for, shared, limit, flags);
+}
+
+VS_EXPORT CUresult CUDAAPI cuOccupancyAvailableDynamicSMemPerBlock(
+	size_t *out, CUfunction function, int n_blocks, int n_threads)
+{
+	RETURN_RETRIED(vs_device_here(),
+		       cuOccupancyAvailableDynamicSMemPerBlock, out, function,
+		       n_blocks, n_threads);
+}
+
+VS_EXPORT CUresult CUDAAPI cuOccupancyMaxPotentialClusterSize(
+	int *out, CUfunction function, const CUlaunchConfig *config)
+{
+	RETURN_RETRIED(vs_device_here(), cuOccupancyMaxPotentialClusterSize,
+		       out, function, config);
+}
+
+VS_EXPORT CUresult CUDAAPI cuOccupancyMaxActiveClusters(
+	int *out, CUfunction function, const CUlaunchConfig *config)
+{
+	RETURN_RETRIED(vs_device_here(), cuOccupancyMaxActiveClusters, out,
+		       function, config);
+}
+
+/* A node loads its kernel. */
+VS_EXPORT CUresult CUDAAPI cuGraphAddKernelNode_v2(
+	CUgraphNode *out, CUgraph graph, const CUgraphNode *after,
+	size_t n_after, const CUDA_KERNEL_NODE_PARAMS *params)
+{
+	RETURN_RETRIED(VS_ANY_DEVICE, cuGraphAddKernelNode_v2, out, graph,
+		       after, n_after, params);
+}
+
+VS_EXPORT CUresult CUDAAPI cuGraphKernelNodeSetParams_v2(
+	CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params)
+{
+	RETURN_RETRIED(VS_ANY_DEVICE, cuGraphKernelNodeSetParams_v2, node,
+		       params);
+}
+
+VS_EXPORT CUresult CUDAAPI
+cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
+				  const CUDA_KERNEL_NODE_PARAMS *params)
+{
+	RETURN_RETRIED(VS_ANY_DEVICE, cuGraphExecKernelNodeSetParams_v2, exec,
+		       node, params);
+}
+
 /* A module that is loaded lazily is, when something of it is asked for. */
 VS_EXPORT CUresult CUDAAPI cuModuleGetGlobal_v2(CUdeviceptr *out, size_t *size,
 						CUmodule module,

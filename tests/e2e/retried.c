@@ -15,6 +15,12 @@ static CUlibrary library;
 static CUkernel kernel;
 static CUgreenCtx green;
 static CUgraph graph;
+static CUgraphNode node;
+static CUgraphExec executable;
+static CUdeviceptr filled;
+static uint32_t value = 1;
+static uint64_t n_words = 256;
+static void *arguments[] = {&filled, &value, &n_words};
 
 static CUresult instantiate(void)
 {
@@ -32,9 +38,7 @@ static CUresult instantiate_v2(void)
 
 static CUresult instantiate_with_flags(void)
 {
-	CUgraphExec exec;
-
-	return cuGraphInstantiateWithFlags(&exec, graph, 0);
+	return cuGraphInstantiateWithFlags(&executable, graph, 0);
 }
 
 static CUresult load(void)
@@ -69,6 +73,148 @@ static CUresult set_attribute(void)
 	return cuKernelSetAttribute(
 		CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 65536, kernel,
 		0);
+}
+
+static CUresult ask_parameter(void)
+{
+	size_t offset, size;
+
+	return cuKernelGetParamInfo(kernel, 0, &offset, &size);
+}
+
+/* Of a kernel, as of a function. */
+static CUresult occupancy(void)
+{
+	int n;
+
+	return cuOccupancyMaxActiveBlocksPerMultiprocessor(
+		&n, (CUfunction)kernel, 128, 0);
+}
+
+static CUresult occupancy_with_flags(void)
+{
+	int n;
+
+	return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
+		&n, (CUfunction)kernel, 128, 0, 0);
+}
+
+static CUresult block_size(void)
+{
+	int n, size;
+
+	return cuOccupancyMaxPotentialBlockSize(&n, &size, (CUfunction)kernel,
+						NULL, 0, 0);
+}
+
+static CUresult block_size_with_flags(void)
+{
+	int n, size;
+
+	return cuOccupancyMaxPotentialBlockSizeWithFlags(
+		&n, &size, (CUfunction)kernel, NULL, 0, 0, 0);
+}
+
+static CUresult shared_memory(void)
+{
+	size_t size;
+
+	return cuOccupancyAvailableDynamicSMemPerBlock(
+		&size, (CUfunction)kernel, 1, 128);
+}
+
+static const CUlaunchConfig launch = {.gridDimX = 1,
+				      .gridDimY = 1,
+				      .gridDimZ = 1,
+				      .blockDimX = 32,
+				      .blockDimY = 1,
+				      .blockDimZ = 1};
+
+static CUresult cluster_size(void)
+{
+	int n;
+
+	return cuOccupancyMaxPotentialClusterSize(&n, (CUfunction)kernel,
+						  &launch);
+}
+
+static CUresult clusters(void)
+{
+	int n;
+
+	return cuOccupancyMaxActiveClusters(&n, (CUfunction)kernel, &launch);
+}
+
+static CUDA_KERNEL_NODE_PARAMS work(void)
+{
+	return (CUDA_KERNEL_NODE_PARAMS){.gridDimX = 1,
+					 .gridDimY = 1,
+					 .gridDimZ = 1,
+					 .blockDimX = 32,
+					 .blockDimY = 1,
+					 .blockDimZ = 1,
+					 .kernelParams = arguments,
+					 .kern = kernel};
+}
+
+static CUgraphNodeParams any_work(void)
+{
+	CUgraphNodeParams any = {.type = CU_GRAPH_NODE_TYPE_KERNEL};
+	CUDA_KERNEL_NODE_PARAMS params = work();
+
+	memcpy(&any.kernel, &params, sizeof(params)); /* of one layout */
+	return any;
+}
+
+static CUresult add_kernel(void)
+{
+	CUDA_KERNEL_NODE_PARAMS params = work();
+
+	return cuGraphAddKernelNode_v2(&node, graph, NULL, 0, &params);
+}
+
+static CUresult set_kernel(void)
+{
+	CUDA_KERNEL_NODE_PARAMS params = work();
+
+	return cuGraphKernelNodeSetParams_v2(node, &params);
+}
+
+static CUresult set_kernel_in_exec(void)
+{
+	CUDA_KERNEL_NODE_PARAMS params = work();
+
+	return cuGraphExecKernelNodeSetParams_v2(executable, node, &params);
+}
+
+static CUresult add_node(void)
+{
+	CUgraphNodeParams params = any_work();
+	CUgraphNode other;
+
+	return cuGraphAddNode(&other, graph, NULL, 0, &params);
+}
+
+static CUresult add_node_v2(void)
+{
+	CUgraphNodeParams params = any_work();
+	CUgraphNode other;
+
+	return cuGraphAddNode_v2(&other, graph, NULL, NULL, 0, &params);
+}
+
+static CUresult set_node(void)
+{
+	CUgraphNodeParams params = any_work();
+
+	return cuGraphNodeSetParams(node, &params);
+}
+
+static CUresult set_node_in_exec(void)
+{
+	CUgraphNodeParams params = any_work();
+
+	return cuGraphExecNodeSetParams(executable, node, &params);
 }
 
 static CUresult enable_peer(void)
@@ -109,9 +255,25 @@ static const struct {
 	{"cuModuleGetGlobal_v2", get_global},
 	{"cuLibraryGetModule", get_module},
 	{"cuKernelSetAttribute", set_attribute},
+	{"cuKernelGetParamInfo", ask_parameter},
+	{"cuOccupancyMaxActiveBlocksPerMultiprocessor", occupancy},
+	{"cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
+	 occupancy_with_flags},
+	{"cuOccupancyMaxPotentialBlockSize", block_size},
+	{"cuOccupancyMaxPotentialBlockSizeWithFlags", block_size_with_flags},
+	{"cuOccupancyAvailableDynamicSMemPerBlock", shared_memory},
+	{"cuOccupancyMaxPotentialClusterSize", cluster_size},
+	{"cuOccupancyMaxActiveClusters", clusters},
+	{"cuGraphAddKernelNode_v2", add_kernel},
+	{"cuGraphKernelNodeSetParams_v2", set_kernel},
+	{"cuGraphAddNode", add_node},
+	{"cuGraphAddNode_v2", add_node_v2},
+	{"cuGraphNodeSetParams", set_node},
 	{"cuGraphInstantiate", instantiate},
 	{"cuGraphInstantiate_v2", instantiate_v2},
 	{"cuGraphInstantiateWithFlags", instantiate_with_flags},
+	{"cuGraphExecKernelNodeSetParams_v2", set_kernel_in_exec},
+	{"cuGraphExecNodeSetParams", set_node_in_exec},
 	{"cuCtxEnablePeerAccess", enable_peer},
 	{"cuStreamCreate", create_stream},
 	{"cuGreenCtxStreamCreate", create_green_stream},
@@ -130,7 +292,8 @@ static int start(void)
 	for (int i = 0; i < 2; i++)
 		if (cuDevicePrimaryCtxRetain(&contexts[i], i))
 			return 1;
-	return cuCtxSetCurrent(contexts[0]) || cuGraphCreate(&graph, 0) ||
+	return cuCtxSetCurrent(contexts[0]) || cuMemAlloc_v2(&filled, 1024) ||
+	       cuGraphCreate(&graph, 0) ||
 	       cuLibraryLoadData(&library, vs_kernels_ptx, NULL, NULL, 0, NULL,
 				 NULL, 0) ||
 	       cuLibraryGetKernel(&kernel, library, "vs_fill") ||

@@ -245,6 +245,7 @@ static bool races(const struct touch *t, void *arg)
 void sim_judge_submit(struct sim_stream *stream, uint64_t seq,
 		      const struct sim_op *op)
 {
+	bool is_copy = op->kind == SIM_OP_COPY || op->kind == SIM_OP_SET;
 	unsigned i;
 
 	if (sim_config.judge_off)
@@ -255,7 +256,7 @@ void sim_judge_submit(struct sim_stream *stream, uint64_t seq,
 			.size = op->touch[i].size,
 			.stream = stream,
 			.seq = seq,
-			.copied = op->kind == SIM_OP_OTHER ? 0 : seq,
+			.copied = is_copy ? seq : 0,
 			.name = op->name,
 			.call = op->call,
 		};

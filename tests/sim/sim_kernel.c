@@ -183,3 +183,20 @@ bool sim_kernel_bind(const struct sim_kernel *kernel, void **params,
 		op->run = kernel->run;
 	return true;
 }
+
+bool sim_kernel_param(const struct sim_kernel *kernel, size_t index,
+		      size_t *offset, size_t *size)
+{
+	size_t i, width = 0, end = 0;
+
+	if (index >= strlen(kernel->sizes))
+		return false;
+	for (i = 0; i <= index; i++) {
+		width = (size_t)(kernel->sizes[i] - '0');
+		end = sim_round_up(end, width) + width;
+	}
+	*offset = end - width;
+	if (size)
+		*size = width;
+	return true;
+}

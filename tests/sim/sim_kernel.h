@@ -19,4 +19,8 @@ const struct sim_kernel *sim_kernel_find(const char *name);
 bool sim_kernel_bind(const struct sim_kernel *kernel, void **params,
 		     void **extra, struct sim_op *op);
 
+/* Where an argument lies in a packed buffer; `size` may be NULL. */
+bool sim_kernel_param(const struct sim_kernel *kernel, size_t index,
+		      size_t *offset, size_t *size);
+
 #endif

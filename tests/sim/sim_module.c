@@ -366,6 +366,19 @@ CUresult sim_cuKernelSetAttribute(CUfunction_attribute attrib, int val,
 	return sim_device_valid(dev) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
+CUresult sim_cuKernelGetParamInfo(CUkernel kernel, size_t paramIndex,
+				  size_t *paramOffset, size_t *paramSize)
+{
+	struct function *f = sim_handle_get(SIM_FUNCTION, SIM_OF(kernel));
+
+	if (!f)
+		return CUDA_ERROR_INVALID_HANDLE;
+	return paramOffset && sim_kernel_param(f->kernel, paramIndex,
+					       paramOffset, paramSize)
+		       ? CUDA_SUCCESS
+		       : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult sim_cuFuncGetAttribute(int *pi, CUfunction_attribute attrib,
 				CUfunction hfunc)
 {
@@ -389,24 +402,37 @@ CUresult sim_cuFuncSetAttribute(CUfunction hfunc, CUfunction_attribute attrib,
 
 /* ---- launches -------------------------------------------------------- */
 
+CUresult sim_kernel_prepare(uint64_t function, void **params, void **extra,
+			    const struct sim_context *ctx, struct sim_op *op)
+{
+	struct function *f = sim_handle_get(SIM_FUNCTION, function);
+
+	*op = (struct sim_op){.kind = SIM_OP_KERNEL, .call = sim_thread.call};
+	if (!f || (f->module->ctx && f->module->ctx != ctx &&
+		   f->module->ctx != ctx->parent))
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (!sim_kernel_bind(f->kernel, params, extra, op))
+		return CUDA_ERROR_INVALID_VALUE;
+	op->device = ctx->device;
+	return CUDA_SUCCESS;
+}
+
 static CUresult launch(CUfunction hfunc, CUstream hStream, bool has_size,
 		       void **params, void **extra)
 {
-	struct sim_op op = {.call = sim_thread.call};
-	struct function *f = sim_handle_get(SIM_FUNCTION, SIM_OF(hfunc));
 	struct sim_stream *stream;
+	struct sim_op op;
 	CUresult result = sim_stream_get(hStream, &stream);
 
+	if (result == CUDA_SUCCESS)
+		result = sim_kernel_prepare(SIM_OF(hfunc), params, extra,
+					    stream->ctx, &op);
 	if (result != CUDA_SUCCESS)
 		return result;
-	if (!f || (f->module->ctx && f->module->ctx != stream->ctx &&
-		   f->module->ctx != stream->ctx->parent))
-		return CUDA_ERROR_INVALID_HANDLE;
-	if (!has_size || !sim_kernel_bind(f->kernel, params, extra, &op))
+	if (!has_size)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (!sim_context_take_heap(stream->ctx))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	op.device = stream->ctx->device;
 	return sim_submit(stream, &op, 1);
 }
 

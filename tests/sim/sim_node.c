@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /*
- * Nodes that copy and set.  What one reaches is looked at when it is added, set
- * anew, instantiated and run, each time as strictly as by the call of the same
- * kind: which of these the hardware leaves out is not known.
+ * Nodes that copy, set and launch.  What one reaches is looked at when it is
+ * added, set anew, instantiated and run, each time as strictly as by the call
+ * of the same kind: which of these the hardware leaves out is not known.
  */
+#include <string.h>
+
 #include "sim_context.h"
 #include "sim_copy.h"
 #include "sim_graph.h"
 #include "sim_handle.h"
+#include "sim_module.h"
 
 /* Operations of no bytes are no nodes (cuda.h, of the setters). */
 static CUresult prepare_copy(const CUDA_MEMCPY3D *params,
@@ -47,11 +50,28 @@ static CUresult prepare_set(const CUDA_MEMSET_NODE_PARAMS *params,
 	return result;
 }
 
+static CUresult prepare_kernel(const CUDA_KERNEL_NODE_PARAMS *params,
+			       struct sim_context *ctx, struct sim_op *op)
+{
+	CUresult result;
+
+	if (!params || !params->gridDimX || !params->gridDimY ||
+	    !params->gridDimZ || !params->blockDimX || !params->blockDimY ||
+	    !params->blockDimZ)
+		return CUDA_ERROR_INVALID_VALUE;
+	result = sim_kernel_prepare(
+		params->func ? SIM_OF(params->func) : SIM_OF(params->kern),
+		params->kernelParams, params->extra, ctx, op);
+	op->ctx = ctx;
+	return result;
+}
+
 /* What a node does: one of them. */
 struct job {
 	enum sim_op_kind kind;
 	const CUDA_MEMCPY3D *copy;
 	const CUDA_MEMSET_NODE_PARAMS *set;
+	const CUDA_KERNEL_NODE_PARAMS *kernel;
 };
 
 static struct job copy_job(const CUDA_MEMCPY3D *copy)
@@ -64,11 +84,18 @@ static struct job set_job(const CUDA_MEMSET_NODE_PARAMS *set)
 	return (struct job){.kind = SIM_OP_SET, .set = set};
 }
 
+static struct job kernel_job(const CUDA_KERNEL_NODE_PARAMS *kernel)
+{
+	return (struct job){.kind = SIM_OP_KERNEL, .kernel = kernel};
+}
+
 static CUresult prepare(const struct job *job, struct sim_context *ctx,
 			struct sim_op *op)
 {
-	return job->kind == SIM_OP_COPY ? prepare_copy(job->copy, ctx, op)
-					: prepare_set(job->set, ctx, op);
+	if (job->kind == SIM_OP_COPY)
+		return prepare_copy(job->copy, ctx, op);
+	return job->kind == SIM_OP_SET ? prepare_set(job->set, ctx, op)
+				       : prepare_kernel(job->kernel, ctx, op);
 }
 
 /* Each is a node of the graph, and none comes twice. */
@@ -174,13 +201,15 @@ static CUresult set_anew(CUgraphNode hNode, const CUcontext *hCtx,
 /*
  * What an executable graph may change (cuda.h). A copy: one row before and
  * after, between the same places. A set: the height stays, and if there are
- * rows all but the value and place.
+ * rows all but the value and place. A kernel: not its context.
  */
 static bool may_change(enum sim_op_kind kind, const struct sim_op *was,
 		       const struct sim_op *op)
 {
 	if (kind == SIM_OP_COPY)
 		return is_row(was) && is_row(op) && is_at_home(op, was);
+	if (kind == SIM_OP_KERNEL)
+		return op->ctx == was->ctx;
 	return is_at_home(op, was) && op->u.set.height == was->u.set.height &&
 	       (op->u.set.height <= 1 ||
 		(op->u.set.width == was->u.set.width &&
@@ -260,12 +289,43 @@ sim_cuGraphExecMemsetNodeSetParams(CUgraphExec hGraphExec, CUgraphNode hNode,
 	return set_exec(hGraphExec, hNode, ctx, set_job(memsetParams));
 }
 
+/* The context of a kernel's function is that of its module. */
+static CUcontext ctx_of(const CUDA_KERNEL_NODE_PARAMS *params)
+{
+	return params && !params->func ? params->ctx : NULL;
+}
+
+CUresult sim_cuGraphAddKernelNode_v2(CUgraphNode *phGraphNode, CUgraph hGraph,
+				     const CUgraphNode *dependencies,
+				     size_t numDependencies,
+				     const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+	return add(phGraphNode, hGraph, dependencies, numDependencies,
+		   ctx_of(nodeParams), kernel_job(nodeParams));
+}
+
+CUresult
+sim_cuGraphKernelNodeSetParams_v2(CUgraphNode hNode,
+				  const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+	return set_anew(hNode, NULL, kernel_job(nodeParams));
+}
+
+CUresult
+sim_cuGraphExecKernelNodeSetParams_v2(CUgraphExec hGraphExec, CUgraphNode hNode,
+				      const CUDA_KERNEL_NODE_PARAMS *nodeParams)
+{
+	return set_exec(hGraphExec, hNode, ctx_of(nodeParams),
+			kernel_job(nodeParams));
+}
+
 /* ---- the same by a tagged union --------------------------------------- */
 
 /* What a job points to that is not in the parameters as such. */
 struct held {
 	CUDA_MEMSET_NODE_PARAMS set;
 	CUDA_MEMCPY3D row;
+	CUDA_KERNEL_NODE_PARAMS kernel;
 };
 
 /* A node is one operation: so is a batch. */
@@ -306,6 +366,13 @@ static CUresult job_of(const CUgraphNodeParams *params, struct job *job_out,
 
 		*ctx_out = batch->ctx;
 		return batch_job(batch, job_out, held);
+	}
+	if (params->type == CU_GRAPH_NODE_TYPE_KERNEL) {
+		/* of the same layout; cuda.h has no name for that */
+		memcpy(&held->kernel, &params->kernel, sizeof(held->kernel));
+		*job_out = kernel_job(&held->kernel);
+		*ctx_out = ctx_of(&held->kernel);
+		return CUDA_SUCCESS;
 	}
 	if (params->type != CU_GRAPH_NODE_TYPE_MEMSET)
 		return CUDA_ERROR_NOT_SUPPORTED;

@@ -57,6 +57,7 @@ enum sim_op_kind {
 	SIM_OP_OTHER,
 	SIM_OP_COPY,
 	SIM_OP_SET,
+	SIM_OP_KERNEL,
 };
 
 struct sim_op {
