@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 
+#include "base/board.h"
 #include "base/meta.h"
 #include "base/thread.h"
 #include "driver/vmm.h"
@@ -48,6 +49,8 @@ void vs_context_born(CUcontext ctx, CUdevice device)
 	/* where another road led to cuInit: it was not seen */
 	vs_enter_initialized();
 	vs_service_start();
+	/* the thread shows others a further pool: else at its next look */
+	vs_board_ring();
 }
 
 bool vs_context_relieved(CUdevice device)

@@ -186,6 +186,33 @@ def other_allocators_are_given_what_is_idle():
         true(counted(one, folder, "one", "given") >= size, "by whom?")
 
 
+@contextlib.contextmanager
+def beside_idle(device, *variables):
+    """
+    Two processes of two devices, of 1 GiB each; the first has so many bytes of
+    one idle as it yields, and the second knows that device 0 alone.
+    """
+    if REAL:
+        raise Skipped("needs the simulator")
+    with tempfile.TemporaryDirectory() as folder:
+        both = [f"SIM_SHARED={folder}/device", "SIM_MEMORY=1G",
+                "VMMSHIM_DECAY_MS=600000", "VMMSHIM_NEIGHBOURS=1"]
+        one = Puppet(*both, devices=2)
+        if device == 1:
+            one.do("context", "device1")
+        size = 700 * MiB
+        one.do("free", one.do("alloc", size))
+        yield one, Puppet(*both, *variables, devices=2), size
+
+
+@test
+def a_further_pool_is_shown_at_once():
+    """What is idle there is asked for before its owner's next look."""
+    with beside_idle(1) as (_, two, size):
+        two.do("context", "device1")
+        two.do("alloc", size)
+
+
 @test
 def a_latecomer_is_given_what_is_idle():
     """One that starts when the device has not a byte left."""
@@ -216,8 +243,14 @@ def a_context_that_cannot_be_made_asks_once():
     if REAL:
         raise Skipped("needs the simulator")
     with tempfile.TemporaryDirectory() as folder:
-        one = Puppet("SIM_FAIL=cuCtxCreate:1:2:0", "VMMSHIM_NEIGHBOURS=1",
-                     f"SIM_SHARED={folder}/device", "SIM_MEMORY=1G",
+        both = ["VMMSHIM_NEIGHBOURS=1", f"SIM_SHARED={folder}/device",
+                "SIM_MEMORY=1G"]
+        # those that tests before have killed are asked by this one
+        one = Puppet(*both)
+        one.do("alloc", 600 * MiB)
+        expect(one.say("alloc", 600 * MiB), "CUDA_ERROR_OUT_OF_MEMORY")
+        one.end()
+        one = Puppet(*both, "SIM_FAIL=cuCtxCreate:1:2:0",
                      "VMMSHIM_STATS_AT_EXIT=1", "VMMSHIM_STATS_FORMAT=json",
                      f"VMMSHIM_STATS_FILE={folder}/one")
         one.do("alloc", MiB)
