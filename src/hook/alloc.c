@@ -143,10 +143,21 @@ static void served(CUdeviceptr p)
 		trace_alloc(p);
 }
 
+/* A pool that passed it on has asked all it can. */
+static CUresult alloc_passed(CUdeviceptr *out, size_t size)
+{
+	CUresult result = vs_real.cuMemAlloc_v2(out, size);
+
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && !vs_pool_current())
+		VS_AGAIN(vs_device_here(), result,
+			 vs_real.cuMemAlloc_v2(out, size));
+	return vs_seen(result);
+}
+
 static CUresult alloc_after(CUresult result, CUdeviceptr *out, size_t size)
 {
 	if (result == VS_PASS)
-		return vs_seen(vs_real.cuMemAlloc_v2(out, size));
+		return alloc_passed(out, size);
 	if (result == CUDA_SUCCESS)
 		served(*out);
 	return result;

@@ -53,20 +53,6 @@ void vs_context_born(CUcontext ctx, CUdevice device)
 	vs_board_ring();
 }
 
-bool vs_context_relieved(CUdevice device)
-{
-	struct vs_thread *t = vs_thread_self();
-	bool is_relieved;
-
-	if (!vs_thread_go_within(t))
-		return false;
-	/* which knows where the others are */
-	vs_service_start();
-	is_relieved = vs_pool_ask(device) > 0;
-	vs_thread_come_out(t);
-	return is_relieved;
-}
-
 /*
  * The driver may give a handle again. Whatever had this one is gone: a primary
  * context after a reset, or one whose end was not seen.
@@ -83,8 +69,8 @@ static void created(CUcontext ctx, CUdevice device)
 		bool is_open = vs_enter(VS_API_##call);                        \
 		CUresult result = vs_real.call(__VA_ARGS__);                   \
                                                                                \
-		VS_CONTEXT_AGAIN(is_open, device, result,                      \
-				 vs_real.call(__VA_ARGS__));                   \
+		VS_AGAIN(vs_device_bit(device), result,                        \
+			 vs_real.call(__VA_ARGS__));                           \
 		if (result == CUDA_SUCCESS && is_open)                         \
 			created(*out, device);                                 \
 		return vs_seen(result);                                        \

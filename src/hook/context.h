@@ -15,22 +15,6 @@
 
 struct vs_ctx;
 
-/*
- * A context of `device` could not be made for lack of memory, which may be idle
- * in other processes; whether one gave some. There may be no pool here to ask
- * for.
- */
-bool vs_context_relieved(CUdevice device) __attribute__((cold));
-
-/* VS_AGAIN for a call that makes a context of `device`. */
-#define VS_CONTEXT_AGAIN(is_open, device, result, call)                        \
-	do {                                                                   \
-		VS_AGAIN(vs_device_bit(device), result, call);                 \
-		if ((result) == CUDA_ERROR_OUT_OF_MEMORY && (is_open) &&       \
-		    vs_context_relieved(device))                               \
-			(result) = (call);                                     \
-	} while (0)
-
 /* The driver has made the context, or retained it. vs_pool_ctx_come() next. */
 void vs_context_born(CUcontext ctx, CUdevice device);
 /*

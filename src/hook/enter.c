@@ -3,9 +3,11 @@
 
 #include <stdatomic.h>
 
+#include "base/knob.h"
 #include "hook/symbols.h"
 #include "pool/pool.h"
 #include "report/dump.h"
+#include "report/service.h"
 #include "report/signal.h"
 #include "report/trace.h"
 
@@ -105,6 +107,9 @@ bool vs_again_relieved(uint64_t devices, bool is_due)
 
 	if (!vs_gate_is_open() || !vs_thread_go_within(t))
 		return false;
+	/* which knows where other processes are, and may have no pool here */
+	if (vs_knobs.neighbours)
+		vs_service_start();
 	is_relieved = vs_pool_relieve(devices, is_due) > 0;
 	vs_thread_come_out(t);
 	return is_relieved;

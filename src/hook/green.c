@@ -118,9 +118,8 @@ VS_EXPORT CUresult CUDAAPI cuGreenCtxCreate(CUgreenCtx *out,
 
 	vs_turn_retain(&turn, is_open, device);
 	result = vs_real.cuGreenCtxCreate(out, resources, device, flags);
-	VS_CONTEXT_AGAIN(
-		is_open, device, result,
-		vs_real.cuGreenCtxCreate(out, resources, device, flags));
+	VS_AGAIN(vs_device_bit(device), result,
+		 vs_real.cuGreenCtxCreate(out, resources, device, flags));
 	if (result == CUDA_SUCCESS && turn.lock)
 		created(&turn, *out, device);
 	vs_turn_end(&turn);

@@ -218,8 +218,8 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRetain(CUcontext *out,
 
 	vs_turn_retain(&turn, is_open, device);
 	result = vs_real.cuDevicePrimaryCtxRetain(out, device);
-	VS_CONTEXT_AGAIN(is_open, device, result,
-			 vs_real.cuDevicePrimaryCtxRetain(out, device));
+	VS_AGAIN(vs_device_bit(device), result,
+		 vs_real.cuDevicePrimaryCtxRetain(out, device));
 	if (result == CUDA_SUCCESS)
 		vs_turn_retained(&turn, *out);
 	vs_turn_end(&turn);

@@ -15,6 +15,13 @@
 #define VAIN_MANY 8
 #define VAIN_LASTS ((uint64_t)10000000)
 
+/* Of each device: asks in vain, the last ones in a row; clock of the last, ns.
+ */
+static struct vain {
+	_Atomic uint64_t last;
+	_Atomic unsigned n;
+} vain_at[VS_MAX_DEVICES];
+
 uint64_t vs_pool_device_id(int i)
 {
 	struct vs_pool *pool = vs_pool_by_index(i);
@@ -34,34 +41,42 @@ static bool may_have(struct vs_pool *pool, uint64_t bytes)
 	       bytes <= pool->memory_limit - held;
 }
 
-uint64_t vs_others_ask(struct vs_pool *pool, uint64_t bytes)
+/* Of a device; `stats` NULL: there is no pool of it. */
+static uint64_t ask(CUdevice device, uint64_t id, struct vs_stats *stats)
 {
+	struct vain *v = &vain_at[device];
 	uint64_t given;
 	int n;
 
-	if (!vs_knobs.neighbours || !may_have(pool, bytes))
+	if (atomic_load(&v->n) >= VAIN_MANY &&
+	    vs_vmm_clock() - atomic_load(&v->last) < VAIN_LASTS)
 		return 0;
-	if (atomic_load(&pool->n_vain_asks) >= VAIN_MANY &&
-	    vs_vmm_clock() - atomic_load(&pool->last_ask) < VAIN_LASTS)
-		return 0;
-	vs_stat_add(&pool->stats, asked, 1);
-	given = vs_board_ask(pool->dev.id, PATIENCE_MS, &n);
+	if (stats)
+		vs_stat_add(stats, asked, 1);
+	given = vs_board_ask(id, PATIENCE_MS, &n);
 	if (given > 0)
-		atomic_store(&pool->n_vain_asks, 0);
+		atomic_store(&v->n, 0);
 	else
-		atomic_fetch_add(&pool->n_vain_asks, 1);
-	atomic_store(&pool->last_ask, vs_vmm_clock());
+		atomic_fetch_add(&v->n, 1);
+	atomic_store(&v->last, vs_vmm_clock());
 	/* they may have given it to another just before: try once more */
 	return given + (n > 0);
 }
 
-uint64_t vs_pool_ask(CUdevice device)
+uint64_t vs_others_ask(struct vs_pool *pool, uint64_t bytes)
 {
-	uint64_t given;
-	int n;
-
-	if (!vs_knobs.neighbours || vs_pool_of(device))
+	if (!vs_knobs.neighbours || !may_have(pool, bytes))
 		return 0;
-	given = vs_board_ask(vs_vmm_device_id(device), PATIENCE_MS, &n);
-	return given + (n > 0);
+	return ask(pool->dev.device, pool->dev.id, &pool->stats);
+}
+
+uint64_t vs_others_ask_of(CUdevice device)
+{
+	struct vs_pool *pool = vs_pool_of(device);
+
+	if (pool)
+		return vs_others_ask(pool, 0);
+	if (!vs_knobs.neighbours || device < 0 || device >= VS_MAX_DEVICES)
+		return 0;
+	return ask(device, vs_vmm_device_id(device), NULL);
 }

@@ -19,5 +19,7 @@
  * often, a limit forbids the request, or no device could hold it. No lock.
  */
 uint64_t vs_others_ask(struct vs_pool *pool, uint64_t bytes);
+/* The same for a device, be there a pool of it or not; for any request. */
+uint64_t vs_others_ask_of(CUdevice device);
 
 #endif

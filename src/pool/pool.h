@@ -145,9 +145,11 @@ uint64_t vs_pool_moves(struct vs_pool *pool);
 /*
  * Gives idle memory of `devices` (bits, one at least) back so that another
  * allocating call can be repeated; waits for pending memory first if that alone
- * can bring bytes, or if all of it `is_due`. Returns the bytes released; 1 if
- * what it waited for was none: another thread took it, and may have left other
- * memory.
+ * can bring bytes, or if all of it `is_due`. What brings nothing is asked of
+ * other processes, be there a pool here or not (of the current context's device
+ * first, if there are several). Returns the bytes released; 1 if there were
+ * none, but another try may be worth it: another thread took what it waited
+ * for, or another process what was given, and may have left other memory.
  */
 uint64_t vs_pool_relieve(uint64_t devices, bool is_due);
 /*
@@ -156,14 +158,6 @@ uint64_t vs_pool_relieve(uint64_t devices, bool is_due);
  * was seen, or nothing has a marker.
  */
 void vs_pool_look(uint64_t devices);
-
-/*
- * Asks other processes for what they hold idle of a device of which there is no
- * pool here; waits a second and a half at most. Returns the bytes that went
- * back to the driver, or 1 if another try may be worth it all the same. Where
- * there is one 0: vs_pool_relieve() has asked them.
- */
-uint64_t vs_pool_ask(CUdevice device);
 
 /* Gives all idle memory back; polls, never waits. Returns bytes released. */
 uint64_t vs_pool_trim(void);

@@ -109,8 +109,6 @@ struct vs_pool {
 	/* what a hit does not touch */
 	uint64_t now; /* clock, ns, as of the last tick */
 	struct vs_late late;
-	_Atomic uint64_t last_ask;    /* of others; clock, ns; pool/others */
-	_Atomic unsigned n_vain_asks; /* the last ones, in a row; the same */
 	/* threads that are out of memory, see Note [Hoards] in pool/ladder.c */
 	_Atomic unsigned n_short;
 	/* the last range that had its marker in its free: whose, which; lock */

@@ -194,9 +194,18 @@ void vs_pool_look(uint64_t devices)
 			vs_fence_poll(&pool->fence);
 }
 
-uint64_t vs_pool_relieve(uint64_t devices, bool is_due)
+/* Of several devices that of the current context is the likely one. */
+static uint64_t ask_others(uint64_t devices)
 {
 	bool is_one = (devices & (devices - 1)) == 0;
+	CUdevice first = is_one ? __builtin_ctzll(devices)
+				: vs_pool_ctx_device(vs_vmm_current());
+
+	return vs_others_ask_of(first);
+}
+
+uint64_t vs_pool_relieve(uint64_t devices, bool is_due)
+{
 	bool has_waited = false;
 	uint64_t released = 0;
 	struct vs_pool *pool;
@@ -204,10 +213,8 @@ uint64_t vs_pool_relieve(uint64_t devices, bool is_due)
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
 		if (devices >> pool->dev.device & 1)
 			released += relieve_pool(pool, is_due, &has_waited);
-	pool = is_one ? vs_pool_of(__builtin_ctzll(devices))
-		      : vs_pool_current();
-	if (released == 0 && pool)
-		released = vs_others_ask(pool, 0);
+	if (released == 0)
+		released = ask_others(devices);
 	return released > 0 ? released : has_waited;
 }
 

@@ -186,6 +186,17 @@ def other_allocators_are_given_what_is_idle():
         true(counted(one, folder, "one", "given") >= size, "by whom?")
 
 
+def n_wakes(puppet):
+    """How often the shim's thread in it slept."""
+    tasks = f"/proc/{puppet.pid}/task"
+    for task in os.listdir(tasks):
+        with open(f"{tasks}/{task}/status", encoding="ascii") as lines:
+            said = lines.read()
+        if said.startswith("Name:\tvmmshim\n"):
+            return int(re.search(r"\nvoluntary\S*\s*([0-9]+)", said).group(1))
+    raise Skipped("no thread")
+
+
 @contextlib.contextmanager
 def beside_idle(device, *variables):
     """
@@ -211,6 +222,27 @@ def a_further_pool_is_shown_at_once():
     with beside_idle(1) as (_, two, size):
         two.do("context", "device1")
         two.do("alloc", size)
+
+
+@test
+def who_has_no_pool_on_a_device_asks_all_the_same():
+    """It has no context there, or serves nothing from a pool."""
+    with beside_idle(1) as (_, two, size):
+        two.do("create", 1, size)
+    for verb in "alloc", "async":
+        with beside_idle(0, "VMMSHIM_IPC=native") as (_, two, size):
+            two.do(verb, size)
+
+
+@test
+def who_has_no_pool_on_a_device_asks_in_vain_at_times():
+    """It tries how much there is, beside one that has nothing to give."""
+    with beside_idle(1) as (one, two, size):
+        one.do("alloc", size)
+        before = n_wakes(one)
+        for _ in range(100):
+            expect(two.say("create", 1, size), "CUDA_ERROR_OUT_OF_MEMORY")
+        true(n_wakes(one) - before < 100 * SLOW, "asks each time")
 
 
 @test

@@ -358,6 +358,18 @@ static void alloc_async(size_t size)
 		printf("ok %llx\n", p);
 }
 
+/* Physical memory of a device, be there a context of it or not. */
+static void create(CUdevice device, size_t size)
+{
+	const CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+	CUmemGenericAllocationHandle handle;
+
+	if (is_fine(cuMemCreate(&handle, size, &prop, 0)))
+		printf("ok\n");
+}
+
 static void peers(void)
 {
 	if (is_fine(cuCtxSetCurrent(contexts[1])) &&
@@ -436,6 +448,8 @@ static void obey(char *line)
 		work(p, size);
 	else if (strcmp(verb, "async") == 0)
 		alloc_async(strtoull(text, NULL, 0));
+	else if (strcmp(verb, "create") == 0)
+		create(atoi(text), size);
 	else if (strcmp(verb, "peers") == 0)
 		peers();
 	else
