@@ -200,8 +200,12 @@ static uint64_t ask_others(uint64_t devices)
 	bool is_one = (devices & (devices - 1)) == 0;
 	CUdevice first = is_one ? __builtin_ctzll(devices)
 				: vs_pool_ctx_device(vs_vmm_current());
+	uint64_t given = vs_others_ask_of(first);
 
-	return vs_others_ask_of(first);
+	for (CUdevice d = 0; !is_one && given <= 1 && d < VS_MAX_DEVICES; d++)
+		if (d != first && (vs_pool_of(d) || vs_ctx_any(d)))
+			given += vs_others_ask_of(d);
+	return given;
 }
 
 uint64_t vs_pool_relieve(uint64_t devices, bool is_due)

@@ -246,6 +246,16 @@ def who_has_no_pool_on_a_device_asks_in_vain_at_times():
 
 
 @test
+def what_another_device_is_short_of_is_asked_for():
+    """A pool of the driver's on one device, the context is of the other."""
+    for ipc in "emulate", "native":
+        with beside_idle(1, f"VMMSHIM_IPC={ipc}") as (_, two, size):
+            two.do("context", "device1")
+            two.do("context", 0)
+            two.do("from", 1, size)
+
+
+@test
 def a_latecomer_is_given_what_is_idle():
     """One that starts when the device has not a byte left."""
     if REAL:

@@ -370,6 +370,20 @@ static void create(CUdevice device, size_t size)
 		printf("ok\n");
 }
 
+/* Of a pool of a device, in a stream of the current context. */
+static void alloc_from(CUdevice device, size_t size)
+{
+	CUmemPoolProps props = {
+		.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {CU_MEM_LOCATION_TYPE_DEVICE, device}};
+	CUmemoryPool pool;
+	CUdeviceptr p;
+
+	if (is_fine(cuMemPoolCreate(&pool, &props)) &&
+	    is_fine(cuMemAllocFromPoolAsync(&p, size, pool, 0)))
+		printf("ok %llx\n", p);
+}
+
 static void peers(void)
 {
 	if (is_fine(cuCtxSetCurrent(contexts[1])) &&
@@ -450,6 +464,8 @@ static void obey(char *line)
 		alloc_async(strtoull(text, NULL, 0));
 	else if (strcmp(verb, "create") == 0)
 		create(atoi(text), size);
+	else if (strcmp(verb, "from") == 0)
+		alloc_from(atoi(text), size);
 	else if (strcmp(verb, "peers") == 0)
 		peers();
 	else
