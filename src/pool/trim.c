@@ -194,7 +194,11 @@ void vs_pool_look(uint64_t devices)
 			vs_fence_poll(&pool->fence);
 }
 
-/* Of several devices that of the current context is the likely one. */
+/*
+ * Of several devices that of the current context is the likely one. Then each
+ * is asked, whatever the ones before gave: the call is not made again so often
+ * as there are devices.
+ */
 static uint64_t ask_others(uint64_t devices)
 {
 	bool is_one = (devices & (devices - 1)) == 0;
@@ -202,7 +206,9 @@ static uint64_t ask_others(uint64_t devices)
 				: vs_pool_ctx_device(vs_vmm_current());
 	uint64_t given = vs_others_ask_of(first);
 
-	for (CUdevice d = 0; !is_one && given <= 1 && d < VS_MAX_DEVICES; d++)
+	if (is_one || given > 1)
+		return given;
+	for (CUdevice d = 0; d < VS_MAX_DEVICES; d++)
 		if (d != first && (vs_pool_of(d) || vs_ctx_any(d)))
 			given += vs_others_ask_of(d);
 	return given;

@@ -200,20 +200,21 @@ def n_wakes(puppet):
 @contextlib.contextmanager
 def beside_idle(device, *variables):
     """
-    Two processes of two devices, of 1 GiB each; the first has so many bytes of
-    one idle as it yields, and the second knows that device 0 alone.
+    Two processes of the same devices, of 1 GiB each; the first has so many bytes
+    of one idle as it yields, and the second knows that device 0 alone.
     """
     if REAL:
         raise Skipped("needs the simulator")
     with tempfile.TemporaryDirectory() as folder:
         both = [f"SIM_SHARED={folder}/device", "SIM_MEMORY=1G",
                 "VMMSHIM_DECAY_MS=600000", "VMMSHIM_NEIGHBOURS=1"]
-        one = Puppet(*both, devices=2)
-        if device == 1:
-            one.do("context", "device1")
+        n = max(2, device + 1)
+        one = Puppet(*both, devices=n)
+        for d in range(1, device + 1):
+            one.do("context", f"device{d}")
         size = 700 * MiB
         one.do("free", one.do("alloc", size))
-        yield one, Puppet(*both, *variables, devices=2), size
+        yield one, Puppet(*both, *variables, devices=n), size
 
 
 @test
@@ -253,6 +254,16 @@ def what_another_device_is_short_of_is_asked_for():
             two.do("context", "device1")
             two.do("context", 0)
             two.do("from", 1, size)
+
+
+@test
+def what_the_last_of_several_devices_is_short_of_is_asked_for():
+    """What others have of the devices before is little, and then nothing."""
+    with beside_idle(3) as (_, two, size):
+        for d in 1, 2, 3:
+            two.do("context", f"device{d}")
+        two.do("context", 0)
+        two.do("from", 3, size)
 
 
 @test

@@ -244,8 +244,9 @@ static void change_context(const char *word)
 	} else if (strcmp(word, "retain") == 0) {
 		contexts[0] = victim_start(0);
 		printf("ok\n");
-	} else if (strcmp(word, "device1") == 0) {
-		contexts[n_contexts++] = victim_start(1);
+	} else if (strncmp(word, "device", strlen("device")) == 0) {
+		device = atoi(word + strlen("device"));
+		contexts[n_contexts++] = victim_start(device);
 		printf("ok\n");
 	} else {
 		if (is_fine(cuCtxSetCurrent(contexts[atoi(word)])))
