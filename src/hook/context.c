@@ -34,6 +34,7 @@ static bool is_uncounted; /* one was not noted: no detach is the last; lock */
 void vs_context_born(CUcontext ctx, CUdevice device)
 {
 	struct vs_thread *t = vs_thread_self();
+	int n_pools = vs_pool_count();
 	bool is_served;
 
 	vs_thread_go_deeper(t);
@@ -50,7 +51,8 @@ void vs_context_born(CUcontext ctx, CUdevice device)
 	vs_enter_initialized();
 	vs_service_start();
 	/* the thread shows others a further pool: else at its next look */
-	vs_board_ring();
+	if (vs_pool_count() > n_pools)
+		vs_board_ring();
 }
 
 /*

@@ -267,6 +267,16 @@ def what_the_last_of_several_devices_is_short_of_is_asked_for():
 
 
 @test
+def a_context_that_is_retained_again_wakes_nobody():
+    """The thread that shows others a pool has shown it."""
+    one = Puppet("VMMSHIM_DECAY_MS=600000", "VMMSHIM_NEIGHBOURS=1")
+    before = n_wakes(one)
+    for _ in range(200):
+        one.do("context", "retain")
+    true(n_wakes(one) - before < 100, "wakes each time")
+
+
+@test
 def a_latecomer_is_given_what_is_idle():
     """One that starts when the device has not a byte left."""
     if REAL:
