@@ -17,7 +17,8 @@
 
 /*
  * When a context is born (at the first allocation that the pool served, if that
- * was not seen); further calls do nothing.
+ * was not seen), or when a call is out of memory, pool or none: others are
+ * asked then. Further calls do nothing.
  */
 void vs_service_start(void);
 /* Asks for a trim of every pool. Async-signal-safe; starts nothing. */
