@@ -18,13 +18,14 @@
 
 /*
  * A capture's origin stream. A per-thread stream has one name in all threads,
- * and in all contexts.
+ * and in all contexts, green ones too.
  */
 struct capture {
 	struct capture *next;
 	uint64_t number; /* in the order of their begins, from 1 */
 	CUstream stream;
 	long thread;	/* of a per-thread stream, else 0 */
+	CUcontext own;	/* of one: the current context, a green one as it is */
 	CUcontext ctx;	/* the stream's */
 	long strict;	/* the thread that began it, if it is strict; else 0 */
 	bool is_ending; /* as `thread` is */
@@ -53,6 +54,7 @@ static struct capture name_of(CUstream stream, bool is_per_thread)
 	if (stream == CU_STREAM_PER_THREAD || (!stream && is_per_thread)) {
 		c.stream = CU_STREAM_PER_THREAD;
 		c.thread = vs_sys_gettid();
+		c.own = vs_vmm_current();
 	}
 	return c;
 }
@@ -203,10 +205,11 @@ void vs_capture_after_begin(CUstream stream, bool is_per_thread,
 {
 	if (is_begun) {
 		struct capture *c = vs_meta_alloc(sizeof(*c));
+		struct capture named = name_of(stream, is_per_thread);
 
 		pthread_mutex_lock(&lock);
 		if (c) {
-			*c = name_of(stream, is_per_thread);
+			*c = named;
 			c->ctx = beginning;
 			if (mode != CU_STREAM_CAPTURE_MODE_RELAXED) {
 				c->strict = vs_sys_gettid();
@@ -241,7 +244,7 @@ static void take_off(struct capture **link)
 static bool is_same(const struct capture *c, const struct capture *wanted)
 {
 	return c->stream == wanted->stream && c->thread == wanted->thread &&
-	       (c->thread == 0 || c->ctx == wanted->ctx);
+	       c->own == wanted->own;
 }
 
 /* Of those up to a number. */
@@ -252,8 +255,6 @@ static void ended(CUstream stream, bool is_per_thread, uint64_t last)
 	if (atomic_load_explicit(&count, memory_order_relaxed) == 0)
 		return;
 	wanted = name_of(stream, is_per_thread);
-	if (wanted.thread)
-		wanted.ctx = context_of(wanted.stream);
 	pthread_mutex_lock(&lock);
 	for (link = &open_captures; (c = *link); link = &c->next) {
 		if (is_same(c, &wanted) && c->number <= last) {

@@ -3,7 +3,8 @@
  * victim_green [refused|meanwhile]: memory is allocated, used and freed under
  * green contexts, is used on after one is destroyed, and stays as long as one
  * green context holds the primary one; so also where that is to be destroyed,
- * and the primary one is reset meanwhile.
+ * and the primary one is reset meanwhile. A capture of one is not that of the
+ * primary one.
  */
 #include <pthread.h>
 
@@ -222,6 +223,34 @@ static void reset_meanwhile(void)
 	victim_free(p);
 }
 
+/*
+ * The primary one has another stream of the thread's than a green one: that
+ * there is nothing to end in the first says nothing of the second, whose
+ * capture no marker may meet.
+ */
+static void own_streams(CUcontext primary)
+{
+	struct green g = make();
+	CUgraph graph = NULL;
+	CUresult end;
+
+	TRY(cuCtxSetCurrent(g.ctx));
+	TRY(cuStreamBeginCapture(CU_STREAM_PER_THREAD,
+				 CU_STREAM_CAPTURE_MODE_RELAXED));
+	TRY(cuCtxSetCurrent(primary));
+	end = cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph);
+	printf("end of another's capture: %s\n", victim_name(end));
+	for (size_t i = 0; i < 20; i++)
+		victim_free(victim_alloc((32 + i) * MiB));
+	TRY(cuCtxSetCurrent(g.ctx));
+	if (end != CUDA_SUCCESS)
+		victim_end_capture(CU_STREAM_PER_THREAD);
+	else
+		TRY(cuGraphDestroy(graph));
+	TRY(cuCtxSetCurrent(primary));
+	destroy(g);
+}
+
 int main(int argc, char **argv)
 {
 	CUcontext primary = victim_start(0);
@@ -244,6 +273,7 @@ int main(int argc, char **argv)
 	lifetimes(primary);
 	rounds(primary);
 	by_stream(primary);
+	own_streams(primary);
 	printf("at the end: %d\n", victim_is_filled(p, 6 * MiB, 1));
 	victim_free(p);
 	last_hold();
