@@ -148,7 +148,8 @@ static CUresult alloc_passed(CUdeviceptr *out, size_t size)
 {
 	CUresult result = vs_real.cuMemAlloc_v2(out, size);
 
-	if (result == CUDA_ERROR_OUT_OF_MEMORY && !vs_pool_current())
+	if (result == CUDA_ERROR_OUT_OF_MEMORY && vs_gate_is_open() &&
+	    !vs_pool_current())
 		VS_AGAIN(vs_device_here(), result,
 			 vs_real.cuMemAlloc_v2(out, size));
 	return vs_seen(result);
