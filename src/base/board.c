@@ -388,17 +388,27 @@ static struct entry *find(struct slot *s, uint64_t device)
 }
 
 /* Clocks of processes may differ by a time namespace. */
-static bool is_deaf(struct entry *e)
+static bool is_unanswered(struct entry *e)
 {
 	return atomic_load(&e->asked) != atomic_load(&e->answered) &&
 	       (int64_t)(vs_clock_ms() - atomic_load(&e->since)) >= DEAF_MS;
+}
+
+/* One thread answers for all its devices. */
+static bool is_deaf(struct slot *s)
+{
+	for (int i = 0; i < VS_BOARD_POOLS; i++)
+		if (atomic_load(&s->pool[i].device) &&
+		    is_unanswered(&s->pool[i]))
+			return true;
+	return false;
 }
 
 static bool ask(struct slot *s, uint64_t device, struct ask *a)
 {
 	struct entry *e = find(s, device);
 
-	if (!e || is_deaf(e))
+	if (!e || is_deaf(s))
 		return false;
 	if (atomic_load(&e->asked) == atomic_load(&e->answered))
 		atomic_store(&e->since, vs_clock_ms());

@@ -267,6 +267,19 @@ def what_the_last_of_several_devices_is_short_of_is_asked_for():
 
 
 @test
+def a_stopped_neighbour_is_not_waited_for_on_each_device():
+    """It does not answer for one, so it will not for another."""
+    with beside_idle(3) as (one, two, size):
+        for d in 1, 2, 3:
+            two.do("context", f"device{d}")
+        stop(one)
+        began = time.monotonic()
+        expect(two.say("from", 3, size), "CUDA_ERROR_OUT_OF_MEMORY")
+        took = time.monotonic() - began
+        true(took < 4.5 * SLOW, f"waited {took:.1f} s")
+
+
+@test
 def a_context_that_is_retained_again_wakes_nobody():
     """The thread that shows others a pool has shown it."""
     one = Puppet("VMMSHIM_DECAY_MS=600000", "VMMSHIM_NEIGHBOURS=1")
