@@ -34,7 +34,8 @@ enum { TRIM = 1, WAKE = 2, STOP = 4 };
 enum life { NOT_STARTED, RUNNING, FAILED };
 
 static _Atomic uint32_t requests;
-static _Atomic int life;
+static _Atomic int life; /* leaves NOT_STARTED under `starting` */
+static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool is_busy; /* inside the pool */
 
 /* Async-signal-safe: two atomics and one futex call. */
@@ -197,16 +198,15 @@ static void at_exit(void)
 		vs_pool_ending(false);
 }
 
-void vs_service_start(void)
+/* With the lock. */
+static void start(void)
 {
-	int not_started = NOT_STARTED;
 	int error;
 
-	if (atomic_load_explicit(&life, memory_order_relaxed) != NOT_STARTED ||
-	    !atomic_compare_exchange_strong(&life, &not_started, RUNNING))
-		return;
 	if (vs_knobs.neighbours)
 		vs_board_join();
+	/* who sees this does not wait, and may ask others */
+	atomic_store(&life, RUNNING);
 	error = vs_thread_start(run, NULL, vs_loader_tls());
 	if (error) {
 		vs_board_leave();
@@ -217,6 +217,16 @@ void vs_service_start(void)
 		return;
 	}
 	atexit(at_exit);
+}
+
+void vs_service_start(void)
+{
+	if (atomic_load_explicit(&life, memory_order_acquire) != NOT_STARTED)
+		return;
+	pthread_mutex_lock(&starting);
+	if (atomic_load(&life) == NOT_STARTED)
+		start();
+	pthread_mutex_unlock(&starting);
 }
 
 void vs_service_post_trim(void)
@@ -256,6 +266,7 @@ void vs_service_wake_up(void)
 void vs_service_forked(void)
 {
 	/* a child from before the first cuInit may yet start its own */
+	pthread_mutex_init(&starting, NULL);
 	atomic_store(&life, NOT_STARTED);
 	atomic_store(&requests, 0);
 	vs_board_forked();

@@ -18,7 +18,8 @@
 /*
  * When a context is born (at the first allocation that the pool served, if that
  * was not seen), or when a call is out of memory, pool or none: others are
- * asked then. Further calls do nothing.
+ * asked then, by whichever thread comes back from here. Further calls do
+ * nothing.
  */
 void vs_service_start(void);
 /* Asks for a trim of every pool. Async-signal-safe; starts nothing. */

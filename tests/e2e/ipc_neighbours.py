@@ -236,6 +236,14 @@ def who_has_no_pool_on_a_device_asks_all_the_same():
 
 
 @test
+def two_threads_that_ask_first_both_ask():
+    """The one does not wait for the other, but for where the others are."""
+    for _ in range(10):
+        with beside_idle(0, "VMMSHIM_IPC=native") as (_, two, size):
+            two.do("both", 0, size // 14 * 9)
+
+
+@test
 def who_has_no_pool_on_a_device_asks_in_vain_at_times():
     """It tries how much there is, beside one that has nothing to give."""
     with beside_idle(1) as (one, two, size):

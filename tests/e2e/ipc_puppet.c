@@ -371,6 +371,40 @@ static void create(CUdevice device, size_t size)
 		printf("ok\n");
 }
 
+static struct {
+	pthread_barrier_t barrier;
+	CUmemAllocationProp prop;
+	size_t size;
+} pair;
+
+static void *create_one(void *result)
+{
+	CUmemGenericAllocationHandle handle;
+
+	pthread_barrier_wait(&pair.barrier);
+	*(CUresult *)result = cuMemCreate(&handle, pair.size, &pair.prop, 0);
+	return NULL;
+}
+
+/* The same twice, by two threads at once. */
+static void create_both(CUdevice device, size_t size)
+{
+	pthread_t threads[2];
+	CUresult results[2];
+
+	pair.prop.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+	pair.prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+	pair.prop.location.id = device;
+	pair.size = size;
+	pthread_barrier_init(&pair.barrier, NULL, 2);
+	for (int i = 0; i < 2; i++)
+		pthread_create(&threads[i], NULL, create_one, &results[i]);
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	if (is_fine(results[0]) && is_fine(results[1]))
+		printf("ok\n");
+}
+
 /* Of a pool of a device, in a stream of the current context. */
 static void alloc_from(CUdevice device, size_t size)
 {
@@ -465,6 +499,8 @@ static void obey(char *line)
 		alloc_async(strtoull(text, NULL, 0));
 	else if (strcmp(verb, "create") == 0)
 		create(atoi(text), size);
+	else if (strcmp(verb, "both") == 0)
+		create_both(atoi(text), size);
 	else if (strcmp(verb, "from") == 0)
 		alloc_from(atoi(text), size);
 	else if (strcmp(verb, "peers") == 0)
