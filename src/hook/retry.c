@@ -241,7 +241,7 @@ VS_EXPORT CUresult CUDAAPI cuKernelSetCacheConfig(CUkernel kernel,
 }
 
 /*
- * So do these on an H100, for the device of the current context: of a function,
+ * These do on an H100, for the device of the current context. Of a function,
  * which is loaded, they take nothing.
  */
 VS_EXPORT CUresult CUDAAPI cuKernelGetParamInfo(CUkernel kernel, size_t index,
