@@ -3,7 +3,6 @@
 
 #include <pthread.h>
 
-#include "base/board.h"
 #include "base/meta.h"
 #include "base/thread.h"
 #include "driver/vmm.h"
@@ -34,7 +33,6 @@ static bool is_uncounted; /* one was not noted: no detach is the last; lock */
 void vs_context_born(CUcontext ctx, CUdevice device)
 {
 	struct vs_thread *t = vs_thread_self();
-	int n_pools = vs_pool_count();
 	bool is_served;
 
 	vs_thread_go_deeper(t);
@@ -50,9 +48,6 @@ void vs_context_born(CUcontext ctx, CUdevice device)
 	/* where another road led to cuInit: it was not seen */
 	vs_enter_initialized();
 	vs_service_start();
-	/* the thread shows others a further pool: else at its next look */
-	if (vs_pool_count() > n_pools)
-		vs_board_ring();
 }
 
 /*

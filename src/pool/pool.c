@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/board.h"
 #include "base/hot.h"
 #include "base/knob.h"
 #include "base/log.h"
@@ -268,6 +269,8 @@ static struct vs_pool *make_pool(CUdevice device)
 	vs_thread_on_exit = thread_ends;
 	vs_hot.pools[n] = pool;
 	atomic_store_explicit(&vs_hot.n_pools, n + 1, memory_order_release);
+	/* the service thread shows it to others: else at its next look */
+	vs_board_ring();
 	vs_debug("pool for device %d: arena of %zu GiB%s", device,
 		 (size_t)((pool->end - pool->base) >> 30),
 		 pool->fence.may_order ? ", reuse by stream" : "");
