@@ -165,18 +165,14 @@ bool sim_kernel_bind(const struct sim_kernel *kernel, void **params,
 		     void **extra, struct sim_op *op)
 {
 	const unsigned char *buffer = packed(extra);
-	size_t i, size, offset = 0;
+	size_t i, size, offset;
 
 	op->name = kernel->name;
 	if (kernel->sizes[0] && !params && !buffer)
 		return false;
-	for (i = 0; kernel->sizes[i]; i++) {
-		size = (size_t)(kernel->sizes[i] - '0');
-		offset = sim_round_up(offset, size);
+	for (i = 0; sim_kernel_param(kernel, i, &offset, &size); i++)
 		op->u.args[i] =
 			read_arg(params ? params[i] : buffer + offset, size);
-		offset += size;
-	}
 	if (kernel->touch)
 		kernel->touch(op);
 	if (sim_config.backing)
