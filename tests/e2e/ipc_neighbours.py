@@ -197,6 +197,12 @@ def n_wakes(puppet):
     raise Skipped("no thread")
 
 
+def enter_others(puppet, last):
+    """A context of each device up to that one; that of the last is current."""
+    for device in range(1, last + 1):
+        puppet.do("context", f"device{device}")
+
+
 @contextlib.contextmanager
 def beside_idle(device, *variables):
     """
@@ -210,8 +216,7 @@ def beside_idle(device, *variables):
                 "VMMSHIM_DECAY_MS=600000", "VMMSHIM_NEIGHBOURS=1"]
         n = max(2, device + 1)
         one = Puppet(*both, devices=n)
-        for d in range(1, device + 1):
-            one.do("context", f"device{d}")
+        enter_others(one, device)
         size = 700 * MiB
         one.do("free", one.do("alloc", size))
         yield one, Puppet(*both, *variables, devices=n), size
@@ -268,8 +273,7 @@ def what_another_device_is_short_of_is_asked_for():
 def what_the_last_of_several_devices_is_short_of_is_asked_for():
     """What others have of the devices before is little, and then nothing."""
     with beside_idle(3) as (_, two, size):
-        for d in 1, 2, 3:
-            two.do("context", f"device{d}")
+        enter_others(two, 3)
         two.do("context", 0)
         two.do("from", 3, size)
 
@@ -278,8 +282,7 @@ def what_the_last_of_several_devices_is_short_of_is_asked_for():
 def a_stopped_neighbour_is_not_waited_for_on_each_device():
     """It does not answer for one, so it will not for another."""
     with beside_idle(3) as (one, two, size):
-        for d in 1, 2, 3:
-            two.do("context", f"device{d}")
+        enter_others(two, 3)
         stop(one)
         began = time.monotonic()
         expect(two.say("from", 3, size), "CUDA_ERROR_OUT_OF_MEMORY")
