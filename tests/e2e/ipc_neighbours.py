@@ -186,15 +186,24 @@ def other_allocators_are_given_what_is_idle():
         true(counted(one, folder, "one", "given") >= size, "by whom?")
 
 
-def n_wakes(puppet):
-    """How often the shim's thread in it slept."""
+def thread_status(puppet):
+    """What the system tells of the shim's thread in it, None without one."""
     tasks = f"/proc/{puppet.pid}/task"
     for task in os.listdir(tasks):
         with open(f"{tasks}/{task}/status", encoding="ascii") as lines:
             said = lines.read()
         if said.startswith("Name:\tvmmshim\n"):
-            return int(re.search(r"\nvoluntary\S*\s*([0-9]+)", said).group(1))
-    raise Skipped("no thread")
+            return said
+    return None
+
+
+def n_wakes(puppet):
+    """How often the shim's thread in it slept."""
+    end = time.monotonic() + 10 * SLOW
+    while not (said := thread_status(puppet)) and time.monotonic() < end:
+        time.sleep(0.01)  # it has its name a while after it was made
+    true(said, "no thread")
+    return int(re.search(r"\nvoluntary\S*\s*([0-9]+)", said).group(1))
 
 
 def enter_others(puppet, last):
