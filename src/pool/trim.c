@@ -199,7 +199,7 @@ void vs_pool_look(uint64_t devices)
  * is asked, whatever the ones before gave: the call is not made again so often
  * as there are devices.
  */
-static uint64_t ask_others(uint64_t devices)
+static uint64_t ask_devices(uint64_t devices)
 {
 	bool is_one = (devices & (devices - 1)) == 0;
 	CUdevice first = is_one ? __builtin_ctzll(devices)
@@ -224,7 +224,7 @@ uint64_t vs_pool_relieve(uint64_t devices, bool is_due)
 		if (devices >> pool->dev.device & 1)
 			released += relieve_pool(pool, is_due, &has_waited);
 	if (released == 0)
-		released = ask_others(devices);
+		released = ask_devices(devices);
 	return released > 0 ? released : has_waited;
 }
 

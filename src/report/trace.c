@@ -136,7 +136,7 @@ static int open_file(const char *path)
 void vs_trace_init(void)
 {
 	static atomic_flag is_done = ATOMIC_FLAG_INIT;
-	char path[PATH_MAX];
+	static char path[PATH_MAX]; /* the stack may be small */
 
 	if (!vs_knobs.trace || !*vs_knobs.trace ||
 	    atomic_flag_test_and_set(&is_done))
