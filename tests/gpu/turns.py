@@ -5,6 +5,7 @@ which are no allocations of the shim's) and cudaMalloc take turns: in each round
 same steps, in an order drawn by chance. Prints the logarithm of the ratio of
 their times for each round."""
 import ctypes
+import inspect
 import math
 import os
 import random
@@ -44,7 +45,8 @@ def take_turns(name, step, _steps, _warm_up, sync, _checksum):
     """In place of common.measure."""
     library = begin()
     order = random.Random(5)
-    chance = step.__globals__["rnd"]  # what the step draws its sizes from
+    # what the step draws its sizes from
+    chance = inspect.unwrap(step).__globals__["rnd"]
     for plain in (0, 1):
         library.turns_use(plain)
         for i in range(WARM_UP):
