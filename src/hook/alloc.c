@@ -161,6 +161,8 @@ static CUresult alloc_after(CUresult result, CUdeviceptr *out, size_t size)
 		return alloc_passed(out, size);
 	if (result == CUDA_SUCCESS)
 		served(*out);
+	else
+		*out = 0; /* as the driver does, whatever is wrong (an H100) */
 	return result;
 }
 
@@ -313,10 +315,9 @@ VS_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out,
 						    height, element));
 		return vs_seen(result);
 	}
-	if (result == CUDA_SUCCESS) {
+	result = alloc_after(result, out, size);
+	if (result == CUDA_SUCCESS)
 		*pitch_out = pitch;
-		served(*out);
-	}
 	return result;
 }
 

@@ -132,6 +132,31 @@ static void pitch_grid(unsigned element, size_t height)
 	}
 }
 
+/* What a capture of this thread's own forbids. */
+static void captured_allocs(void)
+{
+	CUresult result, end;
+	CUgraph graph = NULL;
+	CUstream stream;
+
+	TRY(cu.cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	for (int is_pitched = 0; is_pitched < 2; is_pitched++) {
+		CUdeviceptr out = 7;
+		size_t pitch = 7;
+
+		TRY(cu.cuStreamBeginCapture_v2(stream,
+					       CU_STREAM_CAPTURE_MODE_GLOBAL));
+		result = is_pitched ? cu.cuMemAllocPitch_v2(&out, &pitch, 100,
+							    10, 4)
+				    : cu.cuMemAlloc_v2(&out, 3 * MiB);
+		end = cu.cuStreamEndCapture(stream, &graph);
+		printf("%s in a capture: %s, out %#" PRIx64
+		       ", pitch %zu; end %s\n",
+		       is_pitched ? "pitch" : "alloc", golden_code(result),
+		       (uint64_t)out, pitch, golden_code(end));
+	}
+}
+
 static void bad_frees(void)
 {
 	CUdeviceptr p = golden_alloc("F", 3 * MiB), small = 0, managed = 0;
@@ -374,6 +399,7 @@ int main(void)
 	TRY(cu.cuDevicePrimaryCtxRetain(&golden_ctx[0], 0));
 	TRY(cu.cuCtxSetCurrent(golden_ctx[0]));
 	bad_allocs();
+	captured_allocs();
 	bad_frees();
 	sizes(512);
 	sizes(3 * MiB);

@@ -231,8 +231,22 @@ void sim_legacy_reset(void)
 
 /* ---- driver functions ------------------------------------------------ */
 
+/* One that fails clears what it was to write, whatever is wrong (an H100). */
+static CUresult begin_alloc(CUdeviceptr *dptr)
+{
+	CUresult result = sim_context_current(&sim_thread.current);
+
+	if (dptr)
+		*dptr = 0;
+	return result == CUDA_SUCCESS ? sim_capture_check_unsafe() : result;
+}
+
 CUresult sim_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
+	CUresult result = begin_alloc(dptr);
+
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (!dptr || !bytesize)
 		return CUDA_ERROR_INVALID_VALUE;
 	return legacy_alloc(sim_thread.current, bytesize, dptr);
@@ -243,9 +257,11 @@ CUresult sim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch,
 				size_t WidthInBytes, size_t Height,
 				unsigned int ElementSizeBytes)
 {
+	CUresult result = begin_alloc(dptr);
 	size_t pitch, size;
-	CUresult result;
 
+	if (result != CUDA_SUCCESS)
+		return result;
 	if (!dptr || !pPitch || !WidthInBytes || !Height ||
 	    (ElementSizeBytes != 4 && ElementSizeBytes != 8 &&
 	     ElementSizeBytes != 16))
