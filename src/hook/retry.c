@@ -295,18 +295,20 @@ VS_EXPORT CUresult CUDAAPI cuOccupancyAvailableDynamicSMemPerBlock(
 		       n_blocks, n_threads);
 }
 
+/* In the stream that is to launch it (cuda.h). */
 VS_EXPORT CUresult CUDAAPI cuOccupancyMaxPotentialClusterSize(
 	int *out, CUfunction function, const CUlaunchConfig *config)
 {
-	RETURN_RETRIED(vs_device_here(), cuOccupancyMaxPotentialClusterSize,
-		       out, function, config);
+	RETURN_RETRIED(vs_devices_of(config ? config->hStream : NULL),
+		       cuOccupancyMaxPotentialClusterSize, out, function,
+		       config);
 }
 
 VS_EXPORT CUresult CUDAAPI cuOccupancyMaxActiveClusters(
 	int *out, CUfunction function, const CUlaunchConfig *config)
 {
-	RETURN_RETRIED(vs_device_here(), cuOccupancyMaxActiveClusters, out,
-		       function, config);
+	RETURN_RETRIED(vs_devices_of(config ? config->hStream : NULL),
+		       cuOccupancyMaxActiveClusters, out, function, config);
 }
 
 /* A node loads its kernel. */

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * retried: makes calls that take device memory, each with idle memory in the
- * pool, and prints what they answer; without an argument only their names.
+ * retried [all|stream]: makes calls that take device memory, each with idle
+ * memory in the pool, and prints what they answer; without an argument only
+ * their names. stream: what takes it for a stream of another device, where the
+ * idle memory is.
  */
 #include <cuda.h>
 #include <stdio.h>
@@ -123,12 +125,12 @@ static CUresult shared_memory(void)
 		&size, (CUfunction)kernel, 1, 128);
 }
 
-static const CUlaunchConfig launch = {.gridDimX = 1,
-				      .gridDimY = 1,
-				      .gridDimZ = 1,
-				      .blockDimX = 32,
-				      .blockDimY = 1,
-				      .blockDimZ = 1};
+static CUlaunchConfig launch = {.gridDimX = 1,
+				.gridDimY = 1,
+				.gridDimZ = 1,
+				.blockDimX = 32,
+				.blockDimY = 1,
+				.blockDimZ = 1};
 
 static CUresult cluster_size(void)
 {
@@ -303,11 +305,52 @@ static int start(void)
 				CU_GREEN_CTX_DEFAULT_STREAM);
 }
 
-int main(int argc, char **argv)
+/* So much is idle on a device; that of the first is current. */
+static int leave_idle(int device)
 {
 	CUdeviceptr p;
 
-	(void)argv;
+	return cuCtxSetCurrent(contexts[device]) ||
+	       cuMemAlloc_v2(&p, 256 << 20) || cuMemFree_v2(p) ||
+	       cuCtxSetCurrent(contexts[0]);
+}
+
+static int make_all(void)
+{
+	for (size_t i = 0; i < N_CALLS; i++) {
+		if (leave_idle(0))
+			return 1;
+		printf("%s %d\n", calls[i].name, (int)calls[i].make());
+	}
+	return 0;
+}
+
+/* Nothing is idle on the first device: this is out of memory. */
+static CUresult take_all(void)
+{
+	const CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+	CUmemGenericAllocationHandle handle;
+
+	return cuMemCreate(&handle, (size_t)1 << 50, &prop, 0);
+}
+
+static int make_in_stream(void)
+{
+	if (cuCtxSetCurrent(contexts[1]) ||
+	    cuStreamCreate(&launch.hStream, CU_STREAM_NON_BLOCKING) ||
+	    take_all() != CUDA_ERROR_OUT_OF_MEMORY || leave_idle(1))
+		return 1;
+	printf("%d\n", (int)cluster_size());
+	if (leave_idle(1))
+		return 1;
+	printf("%d\n", (int)clusters());
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
 	if (argc < 2) {
 		for (size_t i = 0; i < N_CALLS; i++)
 			printf("%s\n", calls[i].name);
@@ -315,10 +358,5 @@ int main(int argc, char **argv)
 	}
 	if (start())
 		return 1;
-	for (size_t i = 0; i < N_CALLS; i++) {
-		if (cuMemAlloc_v2(&p, 256 << 20) || cuMemFree_v2(p))
-			return 1;
-		printf("%s %d\n", calls[i].name, (int)calls[i].make());
-	}
-	return 0;
+	return strcmp(argv[1], "stream") == 0 ? make_in_stream() : make_all();
 }
