@@ -100,7 +100,7 @@ void vs_look_before(uint64_t devices)
 	vs_thread_come_out(t);
 }
 
-bool vs_again_relieved(uint64_t devices, bool is_due)
+bool vs_again_relieved(uint64_t devices, enum vs_relief relief)
 {
 	struct vs_thread *t = vs_thread_self();
 	bool is_relieved;
@@ -110,7 +110,7 @@ bool vs_again_relieved(uint64_t devices, bool is_due)
 	/* which knows where other processes are, and may have no pool here */
 	if (vs_knobs.neighbours)
 		vs_service_start();
-	is_relieved = vs_pool_relieve(devices, is_due) > 0;
+	is_relieved = vs_pool_relieve(devices, relief) > 0;
 	vs_thread_come_out(t);
 	return is_relieved;
 }

@@ -116,10 +116,10 @@ static inline uint64_t vs_device_bit(CUdevice device)
 
 /*
  * True when a call that was out of memory of `devices` may succeed if it is
- * made again: the pool has since given memory up (`is_due`: what is pending,
- * too).
+ * made again: memory has since been given up.
  */
-bool vs_again_relieved(uint64_t devices, bool is_due) __attribute__((cold));
+bool vs_again_relieved(uint64_t devices, enum vs_relief relief)
+	__attribute__((cold));
 
 /*
  * Before a call that is seldom made and often in vain: what is complete by now
@@ -133,13 +133,19 @@ void vs_look_before(uint64_t devices);
  * more, without end; so not for ever. `devices` is asked for only then.
  */
 enum { VS_MOST_AGAIN = 4 };
+static inline enum vs_relief vs_relief_of(int again)
+{
+	if (again == VS_MOST_AGAIN - 1)
+		return VS_RELIEF_LAST;
+	return again == 0 ? VS_RELIEF_IDLE : VS_RELIEF_DUE;
+}
 #define VS_AGAIN(devices, result, call)                                        \
 	do {                                                                   \
 		for (int again = 0;                                            \
 		     again < VS_MOST_AGAIN &&                                  \
 		     vs_unlikely((result) == CUDA_ERROR_OUT_OF_MEMORY) &&      \
 		     vs_gate_is_open() &&                                      \
-		     vs_again_relieved(devices, again > 0);                    \
+		     vs_again_relieved(devices, vs_relief_of(again));          \
 		     again++)                                                  \
 			(result) = (call);                                     \
 	} while (0)

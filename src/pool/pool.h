@@ -143,15 +143,21 @@ uint64_t vs_pool_reclaimable(struct vs_pool *pool, uint64_t *limit_out,
 uint64_t vs_pool_moves(struct vs_pool *pool);
 
 /*
+ * How far a relief goes: to what is idle, or if there is none pending; to all
+ * that is pending; and, as there is no further try, to other processes, too,
+ * whatever was released: a busy thread leaves some each time.
+ */
+enum vs_relief { VS_RELIEF_IDLE, VS_RELIEF_DUE, VS_RELIEF_LAST };
+
+/*
  * Gives idle memory of `devices` (bits, one at least) back so that another
- * allocating call can be repeated; waits for pending memory first if that alone
- * can bring bytes, or if all of it `is_due`. What brings nothing is asked of
- * other processes, be there a pool here or not (of the current context's device
+ * allocating call can be repeated. What brings nothing is asked of other
+ * processes, be there a pool here or not (of the current context's device
  * first, if there are several). Returns the bytes released; 1 if there were
  * none, but another try may be worth it: another thread took what it waited
  * for, or another process what was given, and may have left other memory.
  */
-uint64_t vs_pool_relieve(uint64_t devices, bool is_due);
+uint64_t vs_pool_relieve(uint64_t devices, enum vs_relief relief);
 /*
  * Sees what is complete of what was freed there: vs_pool_relieve() then tells
  * what ends after this from what ended before. No driver call where all of it

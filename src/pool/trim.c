@@ -199,14 +199,14 @@ void vs_pool_look(uint64_t devices)
  * is asked, whatever the ones before gave: the call is not made again so often
  * as there are devices.
  */
-static uint64_t ask_devices(uint64_t devices)
+static uint64_t ask_devices(uint64_t devices, bool is_last)
 {
 	bool is_one = (devices & (devices - 1)) == 0;
 	CUdevice first = is_one ? __builtin_ctzll(devices)
 				: vs_pool_ctx_device(vs_vmm_current());
 	uint64_t given = vs_others_ask_of(first);
 
-	if (is_one || given > 1)
+	if (is_one || (given > 1 && !is_last))
 		return given;
 	for (CUdevice d = 0; d < VS_MAX_DEVICES; d++)
 		if (d != first && (vs_pool_of(d) || vs_ctx_any(d)))
@@ -214,8 +214,10 @@ static uint64_t ask_devices(uint64_t devices)
 	return given;
 }
 
-uint64_t vs_pool_relieve(uint64_t devices, bool is_due)
+uint64_t vs_pool_relieve(uint64_t devices, enum vs_relief relief)
 {
+	bool is_due = relief != VS_RELIEF_IDLE;
+	bool is_last = relief == VS_RELIEF_LAST;
 	bool has_waited = false;
 	uint64_t released = 0;
 	struct vs_pool *pool;
@@ -223,8 +225,8 @@ uint64_t vs_pool_relieve(uint64_t devices, bool is_due)
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
 		if (devices >> pool->dev.device & 1)
 			released += relieve_pool(pool, is_due, &has_waited);
-	if (released == 0)
-		released = ask_devices(devices);
+	if (released == 0 || is_last)
+		released += ask_devices(devices, is_last);
 	return released > 0 ? released : has_waited;
 }
 

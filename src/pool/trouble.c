@@ -66,7 +66,8 @@ CUresult vs_trouble_alloc_beside(struct vs_pool *pool, size_t size,
 	CUresult r = vs_real.cuMemAlloc_v2(&p, size);
 
 	for (int i = 0; i < 2 && r == CUDA_ERROR_OUT_OF_MEMORY; i++) {
-		if (vs_pool_relieve((uint64_t)1 << pool->dev.device, i > 0) > 0)
+		if (vs_pool_relieve((uint64_t)1 << pool->dev.device,
+				    i ? VS_RELIEF_DUE : VS_RELIEF_IDLE) > 0)
 			r = vs_real.cuMemAlloc_v2(&p, size);
 	}
 	if (r != CUDA_SUCCESS)

@@ -157,7 +157,7 @@ static void print_rest(void)
 
 	printf("live=%.1f held=%.1f alone=%.1f ", (double)live / GiB,
 	       (double)fake.held / GiB, (double)held_alone() / GiB);
-	vs_pool_relieve(UINT64_MAX, false);
+	vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE);
 	printf("create=%.0f%% ",
 	       100 * (double)(fake.memory - fake.held) / rest);
 	while (vs_pool_alloc(PIECE, &p) == CUDA_SUCCESS)

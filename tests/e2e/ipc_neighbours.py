@@ -288,6 +288,24 @@ def what_the_last_of_several_devices_is_short_of_is_asked_for():
 
 
 @test
+def who_has_some_to_give_up_each_time_asks_at_last():
+    """Other threads leave it, and it is never enough."""
+    with beside_idle(0) as (_, two, size):
+        two.do("refill", "creating")
+        two.do("create", 0, size)
+
+
+@test
+def what_is_given_each_time_keeps_no_device_from_being_asked_for():
+    """A neighbour is busy on the likely device; what helps is on the next."""
+    with beside_idle(1) as (one, two, size):
+        one.do("refill", "giving")
+        two.do("context", "device1")
+        two.do("context", 0)
+        two.do("from", 1, size)
+
+
+@test
 def a_stopped_neighbour_is_not_waited_for_on_each_device():
     """It does not answer for one, so it will not for another."""
     with beside_idle(3) as (one, two, size):

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <semaphore.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -419,6 +420,60 @@ static void alloc_from(CUdevice device, size_t size)
 		printf("ok %llx\n", p);
 }
 
+static void leave_some_idle(void)
+{
+	CUdeviceptr p;
+
+	if (cuMemAlloc(&p, 8 * MiB) == CUDA_SUCCESS)
+		cuMemFree(p);
+}
+
+/* By each call for physical memory some is idle again, as of another thread. */
+static void hear_create(const char *call)
+{
+	static __thread bool is_inside;
+
+	if (is_inside || strcmp(call, "cuMemCreate") != 0)
+		return;
+	is_inside = true;
+	leave_some_idle();
+	is_inside = false;
+}
+
+static sem_t given_back;
+
+static void hear_release(const char *call)
+{
+	if (strcmp(call, "cuMemRelease") == 0)
+		sem_post(&given_back);
+}
+
+static void *leave_idle(void *ctx)
+{
+	TRY(cuCtxSetCurrent(ctx));
+	for (;;) {
+		leave_some_idle();
+		while (sem_wait(&given_back) != 0)
+			;
+	}
+	return NULL;
+}
+
+/* What is given back of device 0 is had again, and idle. */
+static void refill(const char *how)
+{
+	pthread_t thread;
+
+	if (strcmp(how, "creating") == 0) {
+		sim_client_on_call(hear_create);
+	} else {
+		sem_init(&given_back, 0, 0);
+		sim_client_on_call(hear_release);
+		pthread_create(&thread, NULL, leave_idle, contexts[0]);
+	}
+	printf("ok\n");
+}
+
 static void peers(void)
 {
 	if (is_fine(cuCtxSetCurrent(contexts[1])) &&
@@ -503,6 +558,8 @@ static void obey(char *line)
 		create_both(atoi(text), size);
 	else if (strcmp(verb, "from") == 0)
 		alloc_from(atoi(text), size);
+	else if (strcmp(verb, "refill") == 0)
+		refill(text);
 	else if (strcmp(verb, "peers") == 0)
 		peers();
 	else

@@ -332,7 +332,7 @@ static void step(void)
 	if (one_in(200))
 		vs_pool_tick();
 	if (one_in(2000))
-		vs_pool_relieve(UINT64_MAX, false);
+		vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE);
 	if (one_in(500))
 		s.is_churning = !s.is_churning;
 	if (s.is_churning && vs_pool_by_index(0))

@@ -450,18 +450,18 @@ static void test_relieve_brings_all_that_is_due(void **state)
 	fake.lag_ns = 5 * MS;
 	before = fake.now;
 	give(p);
-	assert_in_range(vs_pool_relieve(UINT64_MAX, false), 100 * MiB,
+	assert_in_range(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE), 100 * MiB,
 			120 * MiB);
 	assert_in_range(fake.now - before, 0, MS);
 	give(take(50 * MiB));
-	assert_true(vs_pool_relieve(UINT64_MAX, true) >= 200 * MiB);
+	assert_true(vs_pool_relieve(UINT64_MAX, VS_RELIEF_DUE) >= 200 * MiB);
 	assert_int_equal(fake.held, 0);
 	/* but not for ever: the call may ask for more than there is */
 	p = take(100 * MiB);
 	fake.lag_ns = 50000 * MS;
 	before = fake.now;
 	give(p);
-	vs_pool_relieve(UINT64_MAX, true);
+	vs_pool_relieve(UINT64_MAX, VS_RELIEF_DUE);
 	assert_in_range(fake.now - before, 9900 * MS, 10100 * MS);
 }
 

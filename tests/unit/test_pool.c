@@ -527,8 +527,8 @@ static void test_no_wait_where_nothing_was_freed(void **state)
 	before = fake.now;
 	assert_int_equal(vs_pool_alloc(700 * MiB, &q),
 			 CUDA_ERROR_OUT_OF_MEMORY);
-	vs_pool_relieve(UINT64_MAX, false);
-	vs_pool_relieve(UINT64_MAX, false);
+	vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE);
+	vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE);
 	assert_in_range(fake.now - before, 0, 1000 * MS);
 	give(p);
 	give(take(700 * MiB));
@@ -572,8 +572,8 @@ static void test_relieve_waits_for_pending(void **state)
 	(void)state;
 	fake.lag_ns = 5 * MS;
 	give(p);
-	assert_true(vs_pool_relieve(UINT64_MAX, false) >= 200 * MiB);
-	assert_int_equal(vs_pool_relieve(UINT64_MAX, false), 0);
+	assert_true(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE) >= 200 * MiB);
+	assert_int_equal(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE), 0);
 }
 
 /* The work ends between the call that is out of memory and the look at it. */
@@ -587,8 +587,8 @@ static void test_relieve_tells_of_what_just_ended(void **state)
 	give(small);
 	vs_pool_synchronizing();
 	fake.now += 5 * MS;
-	assert_true(vs_pool_relieve(UINT64_MAX, false) > 0);
-	assert_int_equal(vs_pool_relieve(UINT64_MAX, true), 0);
+	assert_true(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE) > 0);
+	assert_int_equal(vs_pool_relieve(UINT64_MAX, VS_RELIEF_DUE), 0);
 	give(kept);
 }
 
