@@ -198,16 +198,27 @@ static void at_exit(void)
 		vs_pool_ending(false);
 }
 
-/* With the lock. */
-static void start(void)
+/* Whether the thread is the caller's to start. */
+static bool is_first(void)
 {
-	int error;
+	bool is;
 
-	if (vs_knobs.neighbours)
+	pthread_mutex_lock(&starting);
+	is = atomic_load(&life) == NOT_STARTED;
+	if (is && vs_knobs.neighbours)
 		vs_board_join();
 	/* who sees this does not wait, and may ask others */
-	atomic_store(&life, RUNNING);
-	error = vs_thread_start(run, NULL, vs_loader_tls());
+	if (is)
+		atomic_store(&life, RUNNING);
+	pthread_mutex_unlock(&starting);
+	return is;
+}
+
+/* Without the lock: the loader's may be needed, and be held by who waits. */
+static void start(void)
+{
+	int error = vs_thread_start(run, NULL, vs_loader_tls());
+
 	if (error) {
 		vs_board_leave();
 		atomic_store(&life, FAILED);
@@ -221,12 +232,9 @@ static void start(void)
 
 void vs_service_start(void)
 {
-	if (atomic_load_explicit(&life, memory_order_acquire) != NOT_STARTED)
-		return;
-	pthread_mutex_lock(&starting);
-	if (atomic_load(&life) == NOT_STARTED)
+	if (atomic_load_explicit(&life, memory_order_acquire) == NOT_STARTED &&
+	    is_first())
 		start();
-	pthread_mutex_unlock(&starting);
 }
 
 void vs_service_post_trim(void)

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * starting: two threads start the service at once, one of them with the
+ * loader's lock, which the start of a thread needs. The linker puts a board
+ * whose join lasts before the real one.
+ */
+#include "report/service.h"
+
+#include <link.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "base/board.h"
+#include "base/knob.h"
+#include "child.h"
+
+void __real_vs_board_join(void);
+void __wrap_vs_board_join(void);
+
+static struct child c;
+static atomic_int n_joins, may_start;
+
+static void sleep_ms(long ms)
+{
+	const struct timespec t = {.tv_nsec = ms * 1000000};
+
+	nanosleep(&t, NULL);
+}
+
+static void wait_for(atomic_int *count)
+{
+	while (atomic_load(count) == 0)
+		sleep_ms(1);
+}
+
+void __wrap_vs_board_join(void)
+{
+	atomic_fetch_add(&n_joins, 1);
+	sleep_ms(200);
+	__real_vs_board_join();
+}
+
+static void *start_first(void *unused)
+{
+	wait_for(&may_start);
+	vs_service_start();
+	return unused;
+}
+
+static int start_in_a_look(struct dl_phdr_info *info, size_t size, void *unused)
+{
+	(void)info;
+	(void)size;
+	(void)unused;
+	atomic_store(&may_start, 1);
+	wait_for(&n_joins);
+	vs_service_start();
+	return 1;
+}
+
+static void start_both(void *unused)
+{
+	pthread_t thread;
+
+	(void)unused;
+	alarm(60);
+	vs_knob_init();
+	CHECK(pthread_create(&thread, NULL, start_first, NULL) == 0);
+	CHECK(dl_iterate_phdr(start_in_a_look, NULL) == 1);
+	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(n_joins == 1);
+}
+
+static void nobody_waits_for_the_loader(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, start_both, NULL);
+	assert_child_ok(&c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nobody_waits_for_the_loader),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
