@@ -357,6 +357,9 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 		/* another thread ends the context: the driver words it */
 		if (atomic_load(&tc->ctx->is_dead))
 			return VS_PASS;
+		/* no host memory for what a slab would be taken into */
+		if (!tc->bin[class].idle)
+			return VS_PASS;
 		r = vs_range_slab(tc->pool, tc->ctx, class);
 		/* some may be back, of slabs that others are live in */
 		if (r != CUDA_SUCCESS && !vs_tcache_refill(tc, class))

@@ -28,12 +28,13 @@ void __wrap_vs_meta_free(void *p, size_t size);
 
 static unsigned to_come;  /* so many until one fails; 0: none does */
 static bool is_for_good;  /* and all after it */
+static size_t least;	  /* of those that fail, in bytes */
 static unsigned n_failed; /* so far */
 static long n_live;	  /* structures */
 
-static bool is_refused(void)
+static bool is_refused(size_t size)
 {
-	if (to_come == 0 || (to_come > 1 && --to_come > 0))
+	if (size < least || to_come == 0 || (to_come > 1 && --to_come > 0))
 		return false;
 	to_come = is_for_good;
 	n_failed++;
@@ -42,7 +43,7 @@ static bool is_refused(void)
 
 void *__wrap_vs_meta_alloc(size_t size)
 {
-	void *p = is_refused() ? NULL : __real_vs_meta_alloc(size);
+	void *p = is_refused(size) ? NULL : __real_vs_meta_alloc(size);
 
 	n_live += p != NULL;
 	return p;
@@ -50,7 +51,7 @@ void *__wrap_vs_meta_alloc(size_t size)
 
 void *__wrap_vs_meta_alloc_dirty(size_t size)
 {
-	void *p = is_refused() ? NULL : __real_vs_meta_alloc_dirty(size);
+	void *p = is_refused(size) ? NULL : __real_vs_meta_alloc_dirty(size);
 
 	n_live += p != NULL;
 	return p;
@@ -75,6 +76,7 @@ static int fresh(void **state)
 {
 	(void)state;
 	refuse(0, false);
+	least = 0;
 	n_failed = 0;
 	fresh_driver((uint64_t)16 << 30);
 	vs_thread_self(); /* its struct is for ever */
@@ -266,6 +268,22 @@ static void *free_there(void *argument)
 	return NULL;
 }
 
+/* What a slab takes is there, what a thread keeps its objects in is not. */
+static void test_a_slab_for_nobody(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	begin();
+	least = sizeof(struct vs_batch);
+	refuse(1, true);
+	assert_int_equal(vs_pool_alloc(700 * KiB, &p), VS_PASS);
+	refuse(0, false);
+	assert_true(n_failed > 0);
+	assert_true(fake.held_high < GiB);
+	go_on(700 * KiB);
+}
+
 static void test_a_cache_of_one_batch(void **state)
 {
 	CUdeviceptr p[2] = {take(5000), take(5000)};
@@ -392,9 +410,15 @@ int main(void)
 {
 #define T(name) cmocka_unit_test_setup(test_##name, fresh)
 	const struct CMUnitTest tests[] = {
-		T(a_first_one),	     T(new_chunks),	      T(a_slab),
-		T(chunks_that_move), T(a_cache_of_one_batch), T(a_context),
-		T(a_green_one),	     T(work_of_many),
+		T(a_first_one),
+		T(new_chunks),
+		T(a_slab),
+		T(chunks_that_move),
+		T(a_cache_of_one_batch),
+		T(a_slab_for_nobody),
+		T(a_context),
+		T(a_green_one),
+		T(work_of_many),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
