@@ -67,7 +67,7 @@ CUresult vs_trouble_alloc_beside(struct vs_pool *pool, size_t size,
 
 	for (int i = 0; i < 2 && r == CUDA_ERROR_OUT_OF_MEMORY; i++) {
 		if (vs_pool_relieve((uint64_t)1 << pool->dev.device,
-				    i ? VS_RELIEF_DUE : VS_RELIEF_IDLE) > 0)
+				    i ? VS_RELIEF_LAST : VS_RELIEF_IDLE) > 0)
 			r = vs_real.cuMemAlloc_v2(&p, size);
 	}
 	if (r != CUDA_SUCCESS)
