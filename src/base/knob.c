@@ -205,6 +205,8 @@ static void read_row(size_t i)
 		warn_rejected(i, text);
 		return;
 	}
+	if (row->type == SIZE)
+		((struct vs_size *)row->field)->is_given = true;
 	state->value = copy;
 	state->source = VS_FROM_ENV;
 }

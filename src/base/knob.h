@@ -41,6 +41,7 @@ enum vs_format { VS_FORMAT_TEXT, VS_FORMAT_JSON };
 struct vs_size {
 	uint64_t value;	 /* bytes, or percent */
 	bool is_percent; /* value is 0..100 */
+	bool is_given;	 /* by the environment */
 };
 
 /*

@@ -108,7 +108,8 @@ bool vs_parse_size(const char *text, struct vs_size *size_out)
 	if (!strcmp(text, "%")) {
 		if (has_point || value > 100)
 			return false;
-		*size_out = (struct vs_size){value, true};
+		*size_out =
+			(struct vs_size){.value = value, .is_percent = true};
 		return true;
 	}
 	if (*text == ' ')
@@ -122,7 +123,7 @@ bool vs_parse_size(const char *text, struct vs_size *size_out)
 	value <<= shift;
 	/* below 10^6 * 2^40, no overflow; the sum is below the next unit */
 	value += (millionths << shift) / 1000000;
-	*size_out = (struct vs_size){value, false};
+	*size_out = (struct vs_size){.value = value};
 	return true;
 }
 

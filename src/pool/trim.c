@@ -25,6 +25,8 @@
 /* Note [Need] in pool/grow.h: a window is so many times DECAY_MS; ns. */
 #define NEED_AGES 10
 #define NEED_LEAST ((uint64_t)30000000000)
+/* Of what is live, idle memory that may stay. */
+#define STAY_SHARE 4
 /*
  * How long another allocating call may be held up for pending memory. It may
  * ask for more than there is, and nobody knows; but a second was too little for
@@ -370,20 +372,36 @@ static uint64_t forget_need(struct vs_pool *pool, uint64_t now, uint64_t live,
 }
 
 /*
+ * Idle bytes that may stay; if the user did not say, no more than a part of
+ * what is live: 64 MiB each, of many small processes, fill a device by what
+ * nobody uses. To make it again, an age later, costs what the driver's own call
+ * costs.
+ */
+static uint64_t may_stay(const struct vs_pool *pool, uint64_t live,
+			 uint64_t age)
+{
+	uint64_t most = pool->release_threshold, part = live / STAY_SHARE;
+
+	return vs_knobs.release_threshold.is_given || age == 0 || part > most
+		       ? most
+		       : part;
+}
+
+/*
  * What small objects leave is in nobody's hands, nor is it idle, before it is
  * swept. So what was freed an age ago goes home, and nobody has used since,
  * also while threads go on: then they need the lock. Threads that rest do not
  * keep theirs meanwhile.
  */
-static void sweep_old(struct vs_pool *pool, uint64_t now, uint64_t age)
+static void sweep_old(struct vs_pool *pool, uint64_t now, uint64_t age,
+		      uint64_t stays)
 {
 	struct vs_fence *f = &pool->fence;
 	bool is_due, is_more = true;
 	uint64_t tag, next;
 
 	pthread_mutex_lock(&pool->lock);
-	is_due = now >= pool->swept + age &&
-		 vs_range_slack(pool) > pool->release_threshold;
+	is_due = now >= pool->swept + age && vs_range_slack(pool) > stays;
 	tag = pool->swept_tag;
 	next = vs_fence_tag(f);
 	if (is_due) {
@@ -424,7 +442,7 @@ static void look_when_quiet(struct vs_pool *pool)
  */
 static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 {
-	uint64_t allocs, idle, asked, given, blocks, surplus, spare;
+	uint64_t allocs, idle, asked, given, blocks, surplus, spare, stays;
 	bool is_quiet, is_looked_at;
 
 	vs_fence_mend(&pool->fence);
@@ -434,6 +452,7 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	vs_quota_relax(pool, now);
 	vs_range_live(pool, &asked, &given, &blocks);
 	surplus = forget_need(pool, now, asked, age);
+	stays = may_stay(pool, given, age);
 	allocs = vs_range_allocs(pool);
 	/* allocations and frees */
 	if (2 * allocs - blocks != pool->seen_calls) {
@@ -447,7 +466,7 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	is_looked_at = pool->n_quiet_looks >= QUIET_LOOKS;
 	pthread_mutex_unlock(&pool->lock);
 	if (!is_quiet)
-		sweep_old(pool, now, age);
+		sweep_old(pool, now, age, stays);
 	else if (!is_looked_at)
 		look_when_quiet(pool);
 	retire(pool);
@@ -455,8 +474,7 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	pthread_mutex_lock(&pool->lock);
 	idle = pool->chunks.idle_bytes;
 	pthread_mutex_unlock(&pool->lock);
-	spare = idle > pool->release_threshold ? idle - pool->release_threshold
-					       : 0;
+	spare = idle > stays ? idle - stays : 0;
 	if (idle > 0 && (is_left(pool) || (age > 0 && is_pressed(pool))))
 		release(pool, UINT64_MAX, UINT64_MAX);
 	else if (surplus > 0)

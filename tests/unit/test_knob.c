@@ -230,6 +230,9 @@ static void one_value(void *arg)
 		CHECK(!strcmp(got.value, row->text));
 		CHECK(value == row->value);
 	}
+	CHECK(vs_knobs.release_threshold.is_given ==
+	      (row->value != BAD &&
+	       !strcmp(row->variable, "VMMSHIM_RELEASE_THRESHOLD")));
 }
 
 /*
@@ -367,6 +370,7 @@ static void all_defaults(void *unused)
 	}
 	CHECK(vs_knobs.mode == VS_MODE_POOL);
 	CHECK(vs_knobs.release_threshold.value == M(64));
+	CHECK(!vs_knobs.release_threshold.is_given);
 	CHECK(vs_knobs.decay_ms == 3000);
 	CHECK(vs_knobs.stats_signal == SIGUSR1);
 	CHECK(vs_knobs.trim_signal == SIGUSR2);
@@ -429,8 +433,10 @@ static void allowed_texts(void **unused)
 
 static void shares(void **unused)
 {
-	struct vs_size half = {50, true}, fixed = {4096, false};
-	struct vs_size all = {100, true}, none = {0, true}, odd = {70, true};
+	struct vs_size half = {.value = 50, .is_percent = true};
+	struct vs_size odd = {.value = 70, .is_percent = true};
+	struct vs_size all = {.value = 100, .is_percent = true};
+	struct vs_size none = {.is_percent = true}, fixed = {.value = 4096};
 
 	(void)unused;
 	assert_int_equal(vs_size_bytes(half, 1000), 500);
