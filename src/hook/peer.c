@@ -118,6 +118,9 @@ void vs_peer_ctx_dying(CUcontext ctx)
 		dead = p;
 	}
 	pthread_mutex_unlock(&lock);
+	/* the pool's memory stays open to the device */
+	if (dead)
+		vs_copy_note_opened();
 	while ((p = dead)) {
 		dead = p->next;
 		vs_meta_free(p, sizeof(*p));

@@ -3,6 +3,7 @@
  * victim_devices: memory of several devices, copied between them by plain and
  * by peer copies, before and after peer access is enabled. One device: says so.
  */
+#include <string.h>
 #include <unistd.h>
 
 #include "victim_link.h"
@@ -261,12 +262,29 @@ static void reset_and_look(int ordinal)
 	block[ordinal] = victim_alloc(SIZE);
 }
 
+/* Before anything was copied, which opens memory, too. */
+static int set_after_a_reset(void)
+{
+	CUdevice device;
+
+	TRY(cuCtxSetCurrent(ctx[0]));
+	TRY(cuDeviceGet(&device, 0));
+	printf("enable: %s\n", victim_name(cuCtxEnablePeerAccess(ctx[1], 0)));
+	printf("set of a peer: %s\n",
+	       victim_name(cuMemsetD8(block[1], 1, SIZE)));
+	sim_client_note_free((void *)(uintptr_t)block[0]);
+	TRY(cuDevicePrimaryCtxReset(device));
+	ctx[0] = victim_start(0);
+	printf("set after a reset: %s\n",
+	       victim_name(cuMemsetD8(block[1], 1, SIZE)));
+	victim_free(block[1]);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	int n = 0, can = 0;
 	size_t free_bytes, total[2];
-
-	(void)argv;
 
 	TRY(cuInit(0));
 	TRY(cuDeviceGetCount(&n));
@@ -279,6 +297,8 @@ int main(int argc, char **argv)
 		block[i] = victim_alloc(SIZE);
 		TRY(cuMemGetInfo(&free_bytes, &total[i]));
 	}
+	if (argc > 1 && strcmp(argv[1], "reset") == 0)
+		return set_after_a_reset();
 	if (argc > 1)
 		copy_behind_a_failure();
 	copy_both_ways("no peers");
