@@ -217,17 +217,18 @@ static bool is_first(void)
 /* Without the lock: the loader's may be needed, and be held by who waits. */
 static void start(void)
 {
-	int error = vs_thread_start(run, NULL, vs_loader_tls());
+	int error;
 
+	/* first: another thread may end the process before there is one */
+	atexit(at_exit);
+	error = vs_thread_start(run, NULL, vs_loader_tls());
 	if (error) {
 		vs_board_leave();
 		atomic_store(&life, FAILED);
 		vs_warn("cannot start the service thread (%s): idle memory "
 			"goes back only when it is needed elsewhere",
 			error == EAGAIN ? "no more threads" : "no memory");
-		return;
 	}
-	atexit(at_exit);
 }
 
 void vs_service_start(void)

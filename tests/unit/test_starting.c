@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * starting: two threads start the service at once, one of them with the
- * loader's lock, which the start of a thread needs. The linker puts a board
- * whose join lasts before the real one.
+ * starting: two threads start the service at once: the second has the loader's
+ * lock, which the start of a thread needs, or ends the process. The linker puts
+ * a board whose join lasts before the real one, and a look at the loader that
+ * may wait.
  */
 #include "report/service.h"
 
@@ -11,6 +12,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -18,12 +20,18 @@
 #include "base/board.h"
 #include "base/knob.h"
 #include "child.h"
+#include "driver/loader.h"
+#include "fake_pool.h"
 
+size_t __real_vs_loader_tls(void);
+size_t __wrap_vs_loader_tls(void);
 void __real_vs_board_join(void);
 void __wrap_vs_board_join(void);
 
 static struct child c;
-static atomic_int n_joins, may_start;
+static atomic_int n_joins, n_looks, n_handlers, may_start;
+static bool is_ending;
+static pthread_t first;
 
 static void sleep_ms(long ms)
 {
@@ -43,6 +51,15 @@ void __wrap_vs_board_join(void)
 	atomic_fetch_add(&n_joins, 1);
 	sleep_ms(200);
 	__real_vs_board_join();
+}
+
+/* The thread is made only now. */
+size_t __wrap_vs_loader_tls(void)
+{
+	atomic_fetch_add(&n_looks, 1);
+	if (is_ending)
+		wait_for(&n_handlers);
+	return __real_vs_loader_tls();
 }
 
 static void *start_first(void *unused)
@@ -83,10 +100,42 @@ static void nobody_waits_for_the_loader(void **unused)
 	assert_child_ok(&c);
 }
 
+/* Stands for the driver's own handler: from here on a call may crash. */
+static void driver_ends(void)
+{
+	atomic_fetch_add(&n_handlers, 1);
+	pthread_join(first, NULL);
+	sleep_ms(200);
+	if (fake_n_ticks > 0)
+		_exit(98);
+}
+
+static void end_beside(void *unused)
+{
+	(void)unused;
+	alarm(60);
+	vs_knob_init();
+	atexit(driver_ends);
+	is_ending = true;
+	atomic_store(&may_start, 1);
+	CHECK(pthread_create(&first, NULL, start_first, NULL) == 0);
+	wait_for(&n_looks);
+	vs_service_start();
+	exit(0);
+}
+
+static void an_end_before_the_thread_is_made(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, end_beside, NULL);
+	assert_child_ok(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nobody_waits_for_the_loader),
+		cmocka_unit_test(an_end_before_the_thread_is_made),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
