@@ -109,6 +109,17 @@ static bool answer(void)
 	return is_any;
 }
 
+/* As in serve(): the process may end before its thread is there. */
+static void relax(void)
+{
+	CUstreamCaptureMode saved;
+
+	atomic_store(&is_busy, true);
+	if (!(atomic_load(&requests) & STOP))
+		vs_vmm_relax(&saved);
+	atomic_store(&is_busy, false);
+}
+
 /* One round of work; whether there was a reason for it. */
 static bool serve(uint32_t request)
 {
@@ -157,13 +168,12 @@ static uint64_t sleep_ms(uint64_t *quiet_ms)
 
 static void *run(void *unused)
 {
-	CUstreamCaptureMode saved;
 	uint64_t quiet_ms = 0;
 
 	/* for good: a callback that the driver makes here is not served */
 	vs_thread_go_within(vs_thread_self());
 	pthread_setname_np(pthread_self(), "vmmshim");
-	vs_vmm_relax(&saved);
+	relax();
 	for (;;) {
 		uint32_t rung, request;
 
