@@ -193,6 +193,10 @@ static void test_a_small_program_at_rest(void **state)
 	fresh(state);
 	vs_knobs.release_threshold.is_given = true;
 	assert_in_range(held_at_rest(4096), 40, 48);
+	/* or that he wants what is above at once */
+	fresh(state);
+	vs_knobs.decay_ms = 0;
+	assert_in_range(held_at_rest(4096), 40, 48);
 }
 
 static void test_not_where_unwanted(void **state)
