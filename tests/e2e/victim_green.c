@@ -232,20 +232,24 @@ static void own_streams(CUcontext primary)
 {
 	struct green g = make();
 	CUgraph graph = NULL;
-	CUresult end;
+	CUresult begin, end;
 
 	TRY(cuCtxSetCurrent(g.ctx));
-	TRY(cuStreamBeginCapture(CU_STREAM_PER_THREAD,
-				 CU_STREAM_CAPTURE_MODE_RELAXED));
+	begin = cuStreamBeginCapture(CU_STREAM_PER_THREAD,
+				     CU_STREAM_CAPTURE_MODE_RELAXED);
+	printf("a green context's capture: %s\n", victim_name(begin));
 	TRY(cuCtxSetCurrent(primary));
 	end = cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph);
 	printf("end of another's capture: %s\n", victim_name(end));
 	for (size_t i = 0; i < 20; i++)
 		victim_free(victim_alloc((32 + i) * MiB));
 	TRY(cuCtxSetCurrent(g.ctx));
-	if (end != CUDA_SUCCESS)
-		victim_end_capture(CU_STREAM_PER_THREAD);
-	else
+	if (begin == CUDA_SUCCESS && end != CUDA_SUCCESS) {
+		end = cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph);
+		printf("end of its own: %s, %s\n", victim_name(end),
+		       graph ? "a graph" : "none");
+	}
+	if (graph)
 		TRY(cuGraphDestroy(graph));
 	TRY(cuCtxSetCurrent(primary));
 	destroy(g);
