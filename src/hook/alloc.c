@@ -315,10 +315,9 @@ VS_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out,
 						    height, element));
 		return vs_seen(result);
 	}
-	result = alloc_after(result, out, size);
-	if (result == CUDA_SUCCESS)
-		*pitch_out = pitch;
-	return result;
+	/* written whatever is wrong, as the driver does (an H100) */
+	*pitch_out = pitch;
+	return alloc_after(result, out, size);
 }
 
 typedef __typeof__(cuStreamIsCapturing) is_capturing_fn;

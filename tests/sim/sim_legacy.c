@@ -231,20 +231,20 @@ void sim_legacy_reset(void)
 
 /* ---- driver functions ------------------------------------------------ */
 
-/* One that fails clears what it was to write, whatever is wrong (an H100). */
+/* One that fails clears the address, whatever is wrong (an H100). */
 static CUresult begin_alloc(CUdeviceptr *dptr)
 {
-	CUresult result = sim_context_current(&sim_thread.current);
-
 	if (dptr)
 		*dptr = 0;
-	return result == CUDA_SUCCESS ? sim_capture_check_unsafe() : result;
+	return sim_context_current(&sim_thread.current);
 }
 
 CUresult sim_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 {
 	CUresult result = begin_alloc(dptr);
 
+	if (result == CUDA_SUCCESS)
+		result = sim_capture_check_unsafe();
 	if (result != CUDA_SUCCESS)
 		return result;
 	if (!dptr || !bytesize)
@@ -252,7 +252,10 @@ CUresult sim_cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)
 	return legacy_alloc(sim_thread.current, bytesize, dptr);
 }
 
-/* The pitch is the width in steps of 512, whatever the element (an H200). */
+/*
+ * The pitch is the width in steps of 512, whatever the element (an H200), and
+ * is told where a capture forbids the allocation, too (an H100).
+ */
 CUresult sim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch,
 				size_t WidthInBytes, size_t Height,
 				unsigned int ElementSizeBytes)
@@ -271,8 +274,11 @@ CUresult sim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch,
 	pitch = sim_round_up(WidthInBytes, STEP);
 	if (__builtin_mul_overflow(pitch, Height, &size))
 		return CUDA_ERROR_OUT_OF_MEMORY;
-	result = legacy_alloc(sim_thread.current, size, dptr);
+	result = sim_capture_check_unsafe();
 	if (result == CUDA_SUCCESS)
+		result = legacy_alloc(sim_thread.current, size, dptr);
+	if (result == CUDA_SUCCESS ||
+	    result == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED)
 		*pPitch = pitch;
 	return result;
 }
