@@ -295,11 +295,17 @@ VS_EXPORT CUresult CUDAAPI cuOccupancyAvailableDynamicSMemPerBlock(
 		       n_blocks, n_threads);
 }
 
+/* The stream of a launch; the driver words what is wrong with none. */
+static inline CUstream stream_of(const CUlaunchConfig *config)
+{
+	return config ? config->hStream : NULL;
+}
+
 /* In the stream that is to launch it (cuda.h). */
 VS_EXPORT CUresult CUDAAPI cuOccupancyMaxPotentialClusterSize(
 	int *out, CUfunction function, const CUlaunchConfig *config)
 {
-	RETURN_RETRIED(vs_devices_of(config ? config->hStream : NULL),
+	RETURN_RETRIED(vs_devices_of(stream_of(config)),
 		       cuOccupancyMaxPotentialClusterSize, out, function,
 		       config);
 }
@@ -307,7 +313,7 @@ VS_EXPORT CUresult CUDAAPI cuOccupancyMaxPotentialClusterSize(
 VS_EXPORT CUresult CUDAAPI cuOccupancyMaxActiveClusters(
 	int *out, CUfunction function, const CUlaunchConfig *config)
 {
-	RETURN_RETRIED(vs_devices_of(config ? config->hStream : NULL),
+	RETURN_RETRIED(vs_devices_of(stream_of(config)),
 		       cuOccupancyMaxActiveClusters, out, function, config);
 }
 
@@ -448,17 +454,16 @@ VS_EXPORT CUresult CUDAAPI cuLaunchKernelEx(const CUlaunchConfig *config,
 					    CUfunction f, void **params,
 					    void **extra)
 {
-	RETURN_RETRIED_WORK(cuLaunchKernelEx, config ? config->hStream : NULL,
-			    config, f, params, extra);
+	RETURN_RETRIED_WORK(cuLaunchKernelEx, stream_of(config), config, f,
+			    params, extra);
 }
 
 VS_EXPORT CUresult CUDAAPI cuLaunchKernelEx_ptsz(const CUlaunchConfig *config,
 						 CUfunction f, void **params,
 						 void **extra)
 {
-	RETURN_RETRIED_WORK(cuLaunchKernelEx_ptsz,
-			    config ? config->hStream : NULL, config, f, params,
-			    extra);
+	RETURN_RETRIED_WORK(cuLaunchKernelEx_ptsz, stream_of(config), config, f,
+			    params, extra);
 }
 
 VS_EXPORT CUresult CUDAAPI cuLaunchCooperativeKernel(
