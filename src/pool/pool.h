@@ -143,9 +143,10 @@ uint64_t vs_pool_reclaimable(struct vs_pool *pool, uint64_t *limit_out,
 uint64_t vs_pool_moves(struct vs_pool *pool);
 
 /*
- * How far a relief goes: to what is idle, or if there is none pending; to all
- * that is pending; and, as there is no further try, to other processes, too,
- * whatever was released: a busy thread leaves some each time.
+ * How far a relief goes. IDLE: to what is idle; pending memory is waited for
+ * first only if that alone can bring bytes. DUE: all that is pending is waited
+ * for. LAST, as there is no further try: other processes are asked as well,
+ * whatever was released, since a busy thread leaves some each time.
  */
 enum vs_relief { VS_RELIEF_IDLE, VS_RELIEF_DUE, VS_RELIEF_LAST };
 
