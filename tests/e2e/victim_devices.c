@@ -244,16 +244,22 @@ static void copy_behind_a_failure(void)
 #endif
 }
 
-/* Peer access dies with the context that had it, whatever its handle. */
-static void reset_and_look(int ordinal)
+static void reset(int ordinal)
 {
-	unsigned flags = 9;
 	CUdevice device;
 
 	TRY(cuDeviceGet(&device, ordinal));
 	sim_client_note_free((void *)(uintptr_t)block[ordinal]);
 	TRY(cuDevicePrimaryCtxReset(device));
 	ctx[ordinal] = victim_start(ordinal);
+}
+
+/* Peer access dies with the context that had it, whatever its handle. */
+static void reset_and_look(int ordinal)
+{
+	unsigned flags = 9;
+
+	reset(ordinal);
 	printf("access after a reset: %s",
 	       victim_name(cuPointerGetAttribute(
 		       &flags, CU_POINTER_ATTRIBUTE_ACCESS_FLAGS,
@@ -265,16 +271,11 @@ static void reset_and_look(int ordinal)
 /* Before anything was copied, which opens memory, too. */
 static int set_after_a_reset(void)
 {
-	CUdevice device;
-
 	TRY(cuCtxSetCurrent(ctx[0]));
-	TRY(cuDeviceGet(&device, 0));
 	printf("enable: %s\n", victim_name(cuCtxEnablePeerAccess(ctx[1], 0)));
 	printf("set of a peer: %s\n",
 	       victim_name(cuMemsetD8(block[1], 1, SIZE)));
-	sim_client_note_free((void *)(uintptr_t)block[0]);
-	TRY(cuDevicePrimaryCtxReset(device));
-	ctx[0] = victim_start(0);
+	reset(0);
 	printf("set after a reset: %s\n",
 	       victim_name(cuMemsetD8(block[1], 1, SIZE)));
 	victim_free(block[1]);
