@@ -328,9 +328,13 @@ static int add_tls(struct dl_phdr_info *info, size_t size, void *data)
 
 size_t vs_loader_tls(void)
 {
-	size_t sum = 0;
+	static _Atomic size_t kept;
+	size_t sum = atomic_load(&kept);
 
+	if (sum > 0)
+		return sum;
 	vs_loader_iterate(add_tls, &sum);
+	atomic_store(&kept, sum);
 	return sum;
 }
 

@@ -56,7 +56,11 @@ void vs_loader_before_fork(void);
 void vs_loader_after_fork(void); /* in the parent */
 void vs_loader_forked(void);	 /* in the child */
 
-/* Bytes of thread-local variables of all objects, with room to align them. */
+/*
+ * Bytes of thread-local variables of all objects, with room to align them. They
+ * are counted at the first call and kept: what glibc takes out of a stack is
+ * fixed when the program starts. Later calls need none of the loader's locks.
+ */
 size_t vs_loader_tls(void);
 
 /* The shim's own object. */

@@ -26,6 +26,8 @@ static void find_wrappers(void)
 static void bind(const void *address)
 {
 	vs_gate_init();
+	/* threads are started under locks that the loader's come before */
+	vs_loader_tls();
 	find_wrappers();
 	if (vs_real_bind(address))
 		vs_gate_open();

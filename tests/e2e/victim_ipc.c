@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_ipc: hands memory to a second process by legacy IPC handles; the
- * second process checks, changes and closes it.
+ * victim_ipc [looked]: hands memory to a second process by legacy IPC handles;
+ * the second process checks, changes and closes it.
+ *
+ * looked: the first handle is had while another thread looks at the loader's
+ * objects, whose lock that holds, and waits for the handle.
  */
+#include <link.h>
 #include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -131,6 +135,44 @@ static int second(int in, int out)
 	return 0;
 }
 
+static _Atomic bool is_looking, is_had;
+
+static int wait_there(struct dl_phdr_info *info, size_t size, void *unused)
+{
+	(void)info;
+	(void)size;
+	(void)unused;
+	is_looking = true;
+	for (int i = 0; i < 2000 && !is_had; i++)
+		usleep(1000);
+	puts(is_had ? "had" : "late");
+	return 1;
+}
+
+static void *look(void *unused)
+{
+	dl_iterate_phdr(wait_there, NULL);
+	return unused;
+}
+
+static int have_while_looked(void)
+{
+	CUipcMemHandle handle;
+	pthread_t thread;
+	CUdeviceptr p;
+
+	victim_start(0);
+	p = victim_alloc(MiB);
+	CHECK(!pthread_create(&thread, NULL, look, NULL));
+	while (!is_looking)
+		usleep(1000);
+	TRY(cuIpcGetMemHandle(&handle, p));
+	is_had = true;
+	CHECK(!pthread_join(thread, NULL));
+	victim_free(p);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	static const size_t sizes[] = {100, 70 * KiB, 2 * MiB, 33 * MiB};
@@ -142,6 +184,8 @@ int main(int argc, char **argv)
 
 	if (argc == 4)
 		return second(atoi(argv[2]), atoi(argv[3]));
+	if (argc == 2)
+		return have_while_looked();
 	pid = victim_start_second(argv[0], &to, &from);
 	victim_start(0);
 	for (int i = 0; i < 12; i++) {
