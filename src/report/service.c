@@ -224,6 +224,13 @@ static bool is_first(void)
 	return is;
 }
 
+/* Without a thread the next vs_service_wake trims. Async-signal-safe. */
+static void leave_trim(void)
+{
+	atomic_fetch_or(&requests, TRIM);
+	atomic_store(&vs_hot.is_dozing, true);
+}
+
 /* Without the lock: the loader's may be needed, and be held by who waits. */
 static void start(void)
 {
@@ -235,6 +242,9 @@ static void start(void)
 	if (error) {
 		vs_board_leave();
 		atomic_store(&life, FAILED);
+		/* it may have come in the meantime */
+		if (atomic_load(&requests) & TRIM)
+			leave_trim();
 		vs_warn("cannot start the service thread (%s): idle memory "
 			"goes back only when it is needed elsewhere",
 			error == EAGAIN ? "no more threads" : "no memory");
@@ -253,11 +263,12 @@ void vs_service_post_trim(void)
 	switch (atomic_load(&life)) {
 	case RUNNING:
 		post(TRIM);
+		/* the thread may turn out not to start */
+		if (atomic_load(&life) == FAILED)
+			leave_trim();
 		break;
 	case FAILED:
-		/* the next vs_service_wake does it */
-		atomic_fetch_or(&requests, TRIM);
-		atomic_store(&vs_hot.is_dozing, true);
+		leave_trim();
 		break;
 	default:
 		break;

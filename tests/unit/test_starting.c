@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * starting: two threads start the service at once: the second has the loader's
- * lock, which the start of a thread needs, or ends the process. The linker puts
- * a board whose join lasts before the real one, and a look at the loader that
- * may wait.
+ * starting: what comes while the service starts: a second thread that starts it
+ * and has the loader's lock, which the start of a thread needs, or ends the
+ * process; a trim, where no thread can be had. The linker puts a board whose
+ * join lasts before the real one, and a look at the loader that may wait.
  */
 #include "report/service.h"
 
+#include <errno.h>
 #include <link.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -19,6 +20,7 @@
 
 #include "base/board.h"
 #include "base/knob.h"
+#include "base/thread.h"
 #include "child.h"
 #include "driver/loader.h"
 #include "fake_pool.h"
@@ -131,11 +133,42 @@ static void an_end_before_the_thread_is_made(void **unused)
 	assert_child_ok(&c);
 }
 
+static int refuse(pthread_t *thread, const pthread_attr_t *attributes,
+		  void *(*run)(void *), void *argument)
+{
+	(void)thread;
+	(void)attributes;
+	(void)run;
+	(void)argument;
+	vs_service_post_trim();
+	return EAGAIN;
+}
+
+static void trim_without_a_thread(void *unused)
+{
+	(void)unused;
+	alarm(60);
+	vs_knob_init();
+	vs_thread_create = refuse;
+	vs_service_start();
+	CHECK(fake_n_trims == 0);
+	vs_service_wake();
+	CHECK(fake_n_trims == 1);
+}
+
+static void a_trim_before_no_thread_is_had(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, trim_without_a_thread, NULL);
+	assert_child_ok(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nobody_waits_for_the_loader),
 		cmocka_unit_test(an_end_before_the_thread_is_made),
+		cmocka_unit_test(a_trim_before_no_thread_is_had),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
