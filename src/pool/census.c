@@ -18,11 +18,13 @@ static void add(struct vs_census *census, const struct vs_tcache *tc,
 void vs_census_enter(struct vs_census *census, struct vs_tcache *tc)
 {
 	LIST_INSERT_HEAD(&census->listed, tc, listed);
+	census->n_listed++;
 	add(census, tc, (uint64_t)-1);
 }
 
 void vs_census_leave(struct vs_census *census, struct vs_tcache *tc)
 {
 	LIST_REMOVE(tc, listed);
+	census->n_listed--;
 	add(census, tc, 1);
 }

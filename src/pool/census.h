@@ -23,6 +23,7 @@ LIST_HEAD(vs_tcache_list, vs_tcache);
 
 struct vs_census {
 	struct vs_tcache_list listed; /* the newest first */
+	uint64_t n_listed;
 	/* of those that left, as in struct vs_tcache */
 	uint64_t allocs, frees, alloc_spans;
 	uint64_t live_bytes, live_spans;

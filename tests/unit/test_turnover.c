@@ -7,6 +7,7 @@
  */
 #include <dlfcn.h>
 #include <pthread.h>
+#include <semaphore.h>
 
 #include "fake_test.h"
 #include "pool/state.h"
@@ -223,6 +224,62 @@ static void test_none_to_spare_on_a_full_device(void **state)
 	assert_int_equal(vs_pool_by_index(0)->turnover.spare, 0);
 }
 
+enum { THREADS = 24 };
+
+/* The counting driver is one thread's: one takes after the other. */
+static sem_t is_there, may_go;
+
+static void *have_a_cache(void *unused)
+{
+	give(take(4096));
+	sem_post(&is_there);
+	sem_wait(&may_go);
+	return unused;
+}
+
+/* The extra of a program that churns, if that is all that bounds it. */
+static uint64_t most_extra(void)
+{
+	struct vs_pool *pool = vs_pool_by_index(0);
+	uint64_t pending = pool->pending_bytes, extra;
+
+	pthread_mutex_lock(&pool->lock);
+	pool->turnover.is_fast = true;
+	pool->turnover.began = vs_vmm_clock();
+	pool->pending_bytes = (uint64_t)64 << 30;
+	extra = vs_turnover_extra(pool);
+	pool->pending_bytes = pending;
+	pthread_mutex_unlock(&pool->lock);
+	return extra;
+}
+
+/* As long as the threads live; and no more than a 32nd of the device. */
+static void test_each_thread_has_its_batch(void **state)
+{
+	pthread_t thread[THREADS];
+
+	(void)state;
+	give(take(4096));
+	assert_int_equal(most_extra(), 512 * MiB);
+	sem_init(&is_there, 0, 0);
+	sem_init(&may_go, 0, 0);
+	for (int i = 0; i < THREADS; i++) {
+		assert_int_equal(
+			pthread_create(&thread[i], NULL, have_a_cache, NULL),
+			0);
+		sem_wait(&is_there);
+	}
+	assert_int_equal(most_extra(), (THREADS + 1) * 64 * MiB);
+	vs_pool_by_index(0)->dev.total = (uint64_t)16 << 30;
+	assert_int_equal(most_extra(), 512 * MiB);
+	vs_pool_by_index(0)->dev.total = (uint64_t)139 << 30;
+	for (int i = 0; i < THREADS; i++)
+		sem_post(&may_go);
+	for (int i = 0; i < THREADS; i++)
+		assert_int_equal(pthread_join(thread[i], NULL), 0);
+	assert_int_equal(most_extra(), 512 * MiB);
+}
+
 #define OTHER ((CUcontext)0x2000)
 
 /* The other context dies when this lock is given back next. */
@@ -288,6 +345,7 @@ int main(void)
 		cmocka_unit_test_setup(test_quick_work_gets_none, fresh),
 		cmocka_unit_test_setup(test_churn_may_slow_down, fresh),
 		cmocka_unit_test_setup(test_waits_of_threads_add_up, fresh),
+		cmocka_unit_test_setup(test_each_thread_has_its_batch, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
