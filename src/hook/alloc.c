@@ -320,15 +320,25 @@ VS_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out,
 	return alloc_after(result, out, size);
 }
 
-typedef __typeof__(cuStreamIsCapturing) is_capturing_fn;
-
-/* The driver frees without a context, too, but answers this with one only. */
-static bool is_captured(CUstream stream, CUcontext ctx,
-			is_capturing_fn *is_capturing)
+/*
+ * A stream that is captured, or not there: the legacy one always is, the
+ * thread's own is not in a green context (an H100). The driver frees without a
+ * context, too, but answers this with one only.
+ */
+static bool is_captured(CUstream stream, CUcontext ctx, bool is_per_thread)
 {
+	__typeof__(cuStreamIsCapturing) *is_capturing =
+		is_per_thread ? vs_real.cuStreamIsCapturing_ptsz
+			      : vs_real.cuStreamIsCapturing;
+	bool is_legacy =
+		stream == CU_STREAM_LEGACY || (!stream && !is_per_thread);
 	CUstreamCaptureStatus status;
-	CUresult result = is_capturing(stream, &status);
+	CUresult result;
 	bool is_pushed;
+
+	if (!is_capturing || (is_legacy && vs_capture_count() == 0))
+		return false;
+	result = is_capturing(stream, &status);
 
 	if (result == CUDA_ERROR_INVALID_CONTEXT && vs_vmm_is_created(stream) &&
 	    vs_vmm_push(ctx, &is_pushed) == CUDA_SUCCESS) {
@@ -344,16 +354,14 @@ static bool is_captured(CUstream stream, CUcontext ctx,
  * streams of the context, this one too. A capturing stream takes frees of graph
  * allocations only, and the driver says so.
  */
-static CUresult free_async(CUdeviceptr p, CUstream stream,
-			   is_capturing_fn *is_capturing)
+static CUresult free_async(CUdeviceptr p, CUstream stream, bool is_per_thread)
 {
 	struct vs_span span;
 	CUresult result;
 
 	if (!vs_pool_find(p, &span) || span.base != p)
 		return VS_PASS;
-	if (vs_capture_count() > 0 && is_capturing &&
-	    is_captured(stream, span.ctx, is_capturing))
+	if (is_captured(stream, span.ctx, is_per_thread))
 		return VS_PASS;
 	result = vs_capture_refusal(span.ctx);
 	if (result != VS_PASS)
@@ -372,7 +380,7 @@ VS_EXPORT CUresult CUDAAPI cuMemFreeAsync(CUdeviceptr p, CUstream stream)
 	CUresult result = VS_PASS;
 
 	if (VS_ENTER_STREAM(cuMemFreeAsync, stream))
-		result = free_async(p, stream, vs_real.cuStreamIsCapturing);
+		result = free_async(p, stream, false);
 	return result != VS_PASS ? result
 				 : vs_seen(vs_real.cuMemFreeAsync(p, stream));
 }
@@ -382,8 +390,7 @@ VS_EXPORT CUresult CUDAAPI cuMemFreeAsync_ptsz(CUdeviceptr p, CUstream stream)
 	CUresult result = VS_PASS;
 
 	if (VS_ENTER_STREAM(cuMemFreeAsync_ptsz, stream))
-		result =
-			free_async(p, stream, vs_real.cuStreamIsCapturing_ptsz);
+		result = free_async(p, stream, true);
 	return result != VS_PASS
 		       ? result
 		       : vs_seen(vs_real.cuMemFreeAsync_ptsz(p, stream));

@@ -3,8 +3,7 @@
  * victim_green [refused|meanwhile]: memory is allocated, used and freed under
  * green contexts, is used on after one is destroyed, and stays as long as one
  * green context holds the primary one; so also where that is to be destroyed,
- * and the primary one is reset meanwhile. A capture of one is not that of the
- * primary one.
+ * and the primary one is reset meanwhile.
  */
 #include <pthread.h>
 
@@ -224,33 +223,26 @@ static void reset_meanwhile(void)
 }
 
 /*
- * The primary one has another stream of the thread's than a green one: that
- * there is nothing to end in the first says nothing of the second, whose
- * capture no marker may meet.
+ * A green context has no stream of the thread's own; what is freed there stays
+ * allocated.
  */
-static void own_streams(CUcontext primary)
+static void own_stream(CUcontext primary)
 {
 	struct green g = make();
-	CUgraph graph = NULL;
-	CUresult begin, end;
+	CUdeviceptr p;
 
 	TRY(cuCtxSetCurrent(g.ctx));
-	begin = cuStreamBeginCapture(CU_STREAM_PER_THREAD,
-				     CU_STREAM_CAPTURE_MODE_RELAXED);
-	printf("a green context's capture: %s\n", victim_name(begin));
-	TRY(cuCtxSetCurrent(primary));
-	end = cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph);
-	printf("end of another's capture: %s\n", victim_name(end));
-	for (size_t i = 0; i < 20; i++)
-		victim_free(victim_alloc((32 + i) * MiB));
-	TRY(cuCtxSetCurrent(g.ctx));
-	if (begin == CUDA_SUCCESS && end != CUDA_SUCCESS) {
-		end = cuStreamEndCapture(CU_STREAM_PER_THREAD, &graph);
-		printf("end of its own: %s, %s\n", victim_name(end),
-		       graph ? "a graph" : "none");
-	}
-	if (graph)
-		TRY(cuGraphDestroy(graph));
+	p = victim_alloc(6 * MiB);
+	TRY(cuMemsetD8(p, 5, 6 * MiB));
+	printf("own stream: %s",
+	       victim_name(cuStreamQuery(CU_STREAM_PER_THREAD)));
+	printf(" %s",
+	       victim_name(cuStreamBeginCapture(
+		       CU_STREAM_PER_THREAD, CU_STREAM_CAPTURE_MODE_RELAXED)));
+	printf(" %s", victim_name(cuMemFreeAsync(p, CU_STREAM_PER_THREAD)));
+	churn(g.stream, 10);
+	printf(" %d\n", victim_is_filled(p, 6 * MiB, 5));
+	victim_free(p);
 	TRY(cuCtxSetCurrent(primary));
 	destroy(g);
 }
@@ -277,7 +269,7 @@ int main(int argc, char **argv)
 	lifetimes(primary);
 	rounds(primary);
 	by_stream(primary);
-	own_streams(primary);
+	own_stream(primary);
 	printf("at the end: %d\n", victim_is_filled(p, 6 * MiB, 1));
 	victim_free(p);
 	last_hold();

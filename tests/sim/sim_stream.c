@@ -87,7 +87,8 @@ CUresult sim_stream_get(CUstream handle, struct sim_stream **stream_out)
 	if (handle == CU_STREAM_LEGACY)
 		stream = ctx->legacy;
 	else if (handle == CU_STREAM_PER_THREAD)
-		stream = per_thread_stream(ctx);
+		/* a green context has none (an H100, 580.159.04) */
+		stream = ctx->green_handle ? NULL : per_thread_stream(ctx);
 	else
 		stream = sim_handle_get(SIM_STREAM, SIM_OF(handle));
 	if (!stream)
