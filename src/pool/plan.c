@@ -342,6 +342,18 @@ static bool add_several(struct vs_pool *pool, struct vs_plan *plan,
 	return add_new(pool, plan, pool->chunk_size ? most : bytes, false);
 }
 
+/*
+ * What was made ahead there (pool/prepare) has gone back, and nothing came
+ * since. A first block then gets no more than it would have had of that.
+ */
+static bool has_gone_back(const struct vs_pool *pool, enum vs_heap_kind kind)
+{
+	const struct vs_heap *h = &pool->heap[kind];
+
+	return atomic_load(&pool->is_prepared) && h->first == h->last &&
+	       h->first->state == VS_RANGE_HOLE;
+}
+
 /* The granule of which the block needs a part only is a chunk of its own. */
 static bool add_fine(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes)
 {
@@ -367,8 +379,9 @@ bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 	size = bytes;
 	if (size < usual)
 		size = pool->chunk_size ? usual
-		       : is_exact	? size
-					: size_for(pool, size, usual);
+		       : is_exact || has_gone_back(pool, plan->kind)
+			       ? size
+			       : size_for(pool, size, usual);
 	end = end_piece(pool, plan, bytes, size, usual);
 	return add_new(pool, plan, size - end, false) &&
 	       (end == 0 || add_new(pool, plan, end, false));

@@ -199,6 +199,30 @@ static void test_a_small_program_at_rest(void **state)
 	assert_in_range(held_at_rest(4096), 40, 48);
 }
 
+/* What was made ahead is gone when the first block comes. */
+static void test_a_program_that_begins_late(void **state)
+{
+	struct fake before;
+
+	(void)state;
+	assert_true(vs_pool_prepare(0));
+	for (int i = 0; i < 40; i++) {
+		fake.now += 250 * MS;
+		vs_pool_tick();
+	}
+	assert_int_equal(fake.held, 0);
+	take(4096);
+	take(1500 * KiB);
+	take(9 * MiB);
+	assert_int_equal(fake.held, (2 + 2 + 10) * MiB);
+	/* further ones share what is larger */
+	before = fake;
+	for (int i = 0; i < 4; i++)
+		take(2 * MiB);
+	expect_calls(&before, 1, 1, 1);
+	assert_int_equal(fake.held - before.held, 8 * MiB);
+}
+
 static void test_not_where_unwanted(void **state)
 {
 	(void)state;
@@ -379,13 +403,14 @@ int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
 	const struct CMUnitTest tests[] = {
-		T(first_blocks_are_hits),    T(a_first_large_block),
-		T(a_series_of_first_blocks), T(little_memory),
-		T(large_blocks_lie_near),    T(first_blocks_unprepared),
-		T(goes_back_for_good),	     T(decays),
-		T(a_small_program_at_rest),  T(not_where_unwanted),
-		T(driver_refuses),	     T(owner_of_huge_blocks),
-		T(owner_beside_a_change),    T(an_arena_where_tables_count),
+		T(first_blocks_are_hits),	T(a_first_large_block),
+		T(a_series_of_first_blocks),	T(little_memory),
+		T(large_blocks_lie_near),	T(first_blocks_unprepared),
+		T(goes_back_for_good),		T(decays),
+		T(a_small_program_at_rest),	T(a_program_that_begins_late),
+		T(not_where_unwanted),		T(driver_refuses),
+		T(owner_of_huge_blocks),	T(owner_beside_a_change),
+		T(an_arena_where_tables_count),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
