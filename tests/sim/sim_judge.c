@@ -308,6 +308,34 @@ void sim_judge_gone(uint64_t start, uint64_t size)
 		report(SIM_V_UNSEEN, "taken away", t, start, size);
 }
 
+static void forget_in(struct touch **link, uint64_t start, uint64_t size)
+{
+	while (*link) {
+		if ((*link)->seq <= (*link)->stream->completed &&
+		    (*link)->start >= start &&
+		    (*link)->start + (*link)->size <= start + size)
+			drop_touch(link);
+		else
+			link = &(*link)->next;
+	}
+}
+
+void sim_judge_forget(uint64_t start, uint64_t size)
+{
+	uint64_t page = start >> PAGE_BITS;
+	uint64_t last = (start + size - 1) >> PAGE_BITS;
+	unsigned i;
+
+	if (last - page >= N_BUCKETS) {
+		for (i = 0; i < N_BUCKETS; i++)
+			forget_in(&buckets[i], start, size);
+	} else {
+		for (; page <= last; page++)
+			forget_in(bucket_of(page), start, size);
+	}
+	forget_in(&wide, start, size);
+}
+
 static bool add_copy(const struct touch *t, void *clock)
 {
 	if (t->copied)

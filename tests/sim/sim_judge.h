@@ -26,6 +26,8 @@ void sim_judge_submit(struct sim_stream *stream, uint64_t seq,
 		      const struct sim_op *op);
 /* The range is about to lose its memory. */
 void sim_judge_gone(uint64_t start, uint64_t size);
+/* The same in stream order: whoever is there next need not have seen work. */
+void sim_judge_forget(uint64_t start, uint64_t size);
 /* Adds what copies or sets the range, on any device, as far as is known. */
 void sim_judge_copies(uint64_t start, uint64_t size, struct sim_vclock *clock);
 

@@ -130,6 +130,7 @@ static bool grow(struct sim_pool *pool, uint64_t size)
 void sim_pool_free(struct sim_memory *m)
 {
 	m->pool->used -= sim_round_up(m->range.size, 512);
+	sim_judge_forget(m->range.start, m->range.size);
 	sim_sys_release(m->mapping_start, m->mapping_size);
 	sim_memory_delete(m);
 }

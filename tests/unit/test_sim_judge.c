@@ -61,6 +61,23 @@ static void unmap_after_a_wait_is_fine(void **state)
 	OK(cuMemUnmap(p, 2 * MIB));
 }
 
+/* The addresses may be those of host memory next, say. */
+static void a_free_in_stream_order_needs_no_wait(void **state)
+{
+	struct sim_books books;
+	CUdeviceptr p;
+
+	(void)state;
+	OK(cuMemAllocAsync(&p, 4 * MIB, a));
+	OK(fill(&k, a, p, 1, 1));
+	OK(cuMemFreeAsync(p, a));
+	do
+		sim_books(0, &books);
+	while (books.n_pending);
+	sim_note_alloc(p, 4 * MIB);
+	sim_note_free(p);
+}
+
 static void unmap_beside_work_is_fine(void **state)
 {
 	CUdeviceptr p = new_space(4 * MIB);
@@ -399,6 +416,7 @@ int main(void)
 		SIM_TEST(unmap_under_work_is_reported),
 		SIM_TEST(unmap_by_luck_is_reported),
 		SIM_TEST(unmap_after_a_wait_is_fine),
+		SIM_TEST(a_free_in_stream_order_needs_no_wait),
 		SIM_TEST(unmap_beside_work_is_fine),
 		SIM_TEST(free_under_a_peers_work_is_reported),
 		SIM_TEST(free_waits_for_a_peers_copy),
