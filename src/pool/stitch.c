@@ -200,6 +200,9 @@ static CUresult add_idle(struct vs_pool *pool, struct vs_plan *plan,
 		c = find_piece(pool, plan, cap);
 		if (!c)
 			return CUDA_ERROR_NOT_FOUND;
+		/* it does, but the smaller ones that do not were too many */
+		if (c->size >= plan->left)
+			return add_last(pool, plan, c, plan->left);
 		plan->left -= c->size;
 		r = add(pool, plan, c, 0, c->size);
 		if (r != CUDA_SUCCESS)

@@ -391,6 +391,45 @@ static void test_a_chunk_has_so_many_addresses(void **state)
 	assert_int_equal(fake.natives, 0);
 }
 
+/* Of a freed block of so many of these; the rest of it stays idle. */
+static void fill_with(CUdeviceptr block, CUdeviceptr *p, int n, size_t size)
+{
+	give(block);
+	for (int i = 0; i < n; i++) {
+		p[i] = take(size);
+		assert_int_equal(p[i], block + (size_t)i * size);
+	}
+}
+
+/*
+ * What ends a block is looked for among the smallest chunks that would do, the
+ * next piece among the largest; where all are of one size, and more than are
+ * looked at lie in the region already, the one finds none and the other does.
+ */
+static void test_the_last_piece_of_many_of_one_size(void **state)
+{
+	enum { IN_REGION = 140, ELSEWHERE = 8 };
+	CUdeviceptr region, other, base, p[IN_REGION], q[ELSEWHERE];
+
+	(void)state;
+	vs_knobs.chunk_size.value = 2 * MiB;
+	region = take((IN_REGION * 8 + 16) * MiB);
+	other = take(ELSEWHERE * 9 * MiB);
+	fill_with(region, p, IN_REGION, 8 * MiB);
+	base = take(16 * MiB);
+	assert_int_equal(base, region + IN_REGION * 8 * MiB);
+	/* of which some begin or end in the middle of a chunk */
+	fill_with(other, q, ELSEWHERE, 9 * MiB);
+	vs_pool_by_index(0)->memory_limit = fake.held;
+	for (int i = 0; i < IN_REGION; i += 2)
+		give(p[i]);
+	for (int i = 0; i < ELSEWHERE; i += 2)
+		give(q[i]);
+	give(base);
+	assert_int_equal(take(18 * MiB), base);
+	assert_int_equal(stats()->chunks_moved, 1);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -411,6 +450,7 @@ int main(void)
 		T(a_trim_lets_others_grow),
 		T(a_chunk_that_stays_keeps_no_others),
 		T(a_chunk_has_so_many_addresses),
+		T(the_last_piece_of_many_of_one_size),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
