@@ -19,15 +19,23 @@ struct green {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct green *greens; /* lock */
 
-bool vs_green_is(CUcontext ctx)
+_Atomic bool vs_green_was_made;
+
+CUcontext vs_green_primary(CUcontext ctx)
 {
-	bool is_found = false;
+	CUcontext primary = NULL;
 
 	pthread_mutex_lock(&lock);
-	for (struct green *g = greens; g && !is_found; g = g->next)
-		is_found = g->converted == ctx;
+	for (struct green *g = greens; g && !primary; g = g->next)
+		if (g->converted == ctx)
+			primary = g->primary;
 	pthread_mutex_unlock(&lock);
-	return is_found;
+	return primary;
+}
+
+bool vs_green_is(CUcontext ctx)
+{
+	return vs_green_primary(ctx) != NULL;
 }
 
 bool vs_green_holds(CUdevice device)
@@ -71,6 +79,7 @@ static void converted(CUgreenCtx handle, CUcontext ctx)
 
 static void put(struct green *g)
 {
+	atomic_store(&vs_green_was_made, true);
 	pthread_mutex_lock(&lock);
 	g->next = greens;
 	greens = g;

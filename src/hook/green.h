@@ -7,10 +7,21 @@
 #define VS_HOOK_GREEN_H
 
 #include <cuda.h>
+#include <stdatomic.h>
 #include <stdbool.h>
+
+/* One has been made; never false again. */
+extern _Atomic bool vs_green_was_made;
+
+static inline bool vs_green_is_any(void)
+{
+	return atomic_load_explicit(&vs_green_was_made, memory_order_relaxed);
+}
 
 /* The context was made of a green one. */
 bool vs_green_is(CUcontext ctx);
+/* The primary context of that; NULL: `ctx` was made of none. */
+CUcontext vs_green_primary(CUcontext ctx);
 /*
  * One lives, and holds the device's primary context: the driver lets nobody
  * reset that, nor release it for the last time (an H200).

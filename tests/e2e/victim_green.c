@@ -247,6 +247,62 @@ static void own_stream(CUcontext primary)
 	destroy(g);
 }
 
+#if CUDA_VERSION >= 13000
+/*
+ * In a stream of a green context, whatever is current: behind what that stream
+ * has been given before, and before what it is given then.
+ */
+static void batch(CUcontext current, CUstream stream)
+{
+	CUmemcpyAttributes how = {.srcAccessOrder =
+					  CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	CUDA_MEMCPY3D_BATCH_OP box = {
+		.src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER},
+		.dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER},
+		.extent = {MiB, 2, 1},
+		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	size_t size = 2 * MiB, from = 0;
+	CUdeviceptr p, q, r;
+
+	TRY(cuCtxSetCurrent(current));
+	p = victim_alloc(size);
+	q = victim_alloc(size);
+	r = victim_alloc(size);
+	TRY(cuMemsetD8Async(p, 21, size, stream));
+	printf("batch: %s", victim_name(cuMemcpyBatchAsync(
+				    &q, &p, &size, 1, &how, &from, 1, stream)));
+	box.src.op.ptr.ptr = q;
+	box.dst.op.ptr.ptr = r;
+	printf(" %s", victim_name(cuMemcpy3DBatchAsync(1, &box, 0, stream)));
+	TRY(cuMemsetD8Async(q, 22, size, stream));
+	box.extent.width = 4 * MiB; /* past its end */
+	printf(" %s", victim_name(cuMemcpy3DBatchAsync(1, &box, 0, stream)));
+	TRY(cuStreamSynchronize(stream));
+	printf(" %d %d\n", victim_is_filled(q, size, 22),
+	       victim_is_filled(r, size, 21));
+	victim_free(p);
+	victim_free(q);
+	victim_free(r);
+}
+
+static void batches(CUcontext primary)
+{
+	struct green g = make();
+
+	for (int i = 0; i < 20; i++) {
+		batch(g.ctx, g.stream);
+		batch(primary, g.stream);
+	}
+	TRY(cuCtxSetCurrent(primary));
+	destroy(g);
+}
+#else
+static void batches(CUcontext primary)
+{
+	(void)primary;
+}
+#endif
+
 int main(int argc, char **argv)
 {
 	CUcontext primary = victim_start(0);
@@ -270,6 +326,7 @@ int main(int argc, char **argv)
 	rounds(primary);
 	by_stream(primary);
 	own_stream(primary);
+	batches(primary);
 	printf("at the end: %d\n", victim_is_filled(p, 6 * MiB, 1));
 	victim_free(p);
 	last_hold();

@@ -9,6 +9,9 @@
 #include "sim_capture.h"
 #include "sim_context.h"
 #include "sim_copy.h"
+#include "sim_judge.h"
+#include "sim_memory.h"
+#include "sim_vmm.h"
 
 #if CUDA_VERSION >= 12080
 
@@ -33,6 +36,21 @@ static CUresult begin(struct batch *b, CUstream hStream, size_t n)
 	return result;
 }
 
+/* Where the driver crashes (an H100, 580.159.04), it is reported. */
+static bool crashes(const struct batch *b, uint64_t addr)
+{
+	const struct sim_memory *memory = sim_memory_find(addr);
+
+	if (!b->stream->ctx->green_handle ||
+	    !(memory ? memory->kind == SIM_ASYNC : sim_vmm_find(addr) != NULL))
+		return false;
+	sim_violation(SIM_V_ILLEGAL,
+		      "a batch in a stream of a green context reaches %#llx, "
+		      "which is not of cuMemAlloc: there a driver crashes",
+		      (unsigned long long)addr);
+	return true;
+}
+
 static CUresult add(struct batch *b, const struct sim_transfer *t,
 		    CUmemcpySrcAccessOrder order, unsigned flags)
 {
@@ -44,6 +62,8 @@ static CUresult add(struct batch *b, const struct sim_transfer *t,
 	     order != CU_MEMCPY_SRC_ACCESS_ORDER_ANY) ||
 	    (flags & ~(unsigned)CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE))
 		return CUDA_ERROR_INVALID_VALUE;
+	if (crashes(b, t->copy.dst) || crashes(b, t->copy.src))
+		return CUDA_ERROR_UNKNOWN;
 	result = sim_copy_prepare(t, b->stream->ctx, op);
 	if (result != CUDA_SUCCESS || !op->n_touch)
 		return result;
