@@ -333,6 +333,14 @@ struct vs_chunk *vs_chunk_end_last(struct vs_pool *pool, enum vs_chunk_end end)
 				    : RB_MAX(vs_chunk_tail_tree, &cs->tails);
 }
 
+struct vs_chunk *vs_chunk_end_below(struct vs_pool *pool, enum vs_chunk_end end,
+				    uint64_t size)
+{
+	struct vs_chunk *c = vs_chunk_end_from(pool, end, size);
+
+	return c ? vs_chunk_end_prev(c, end) : vs_chunk_end_last(pool, end);
+}
+
 struct vs_chunk *vs_chunk_end_prev(struct vs_chunk *c, enum vs_chunk_end end)
 {
 	return end == VS_CHUNK_HEAD ? RB_PREV(vs_chunk_head_tree, NULL, c)

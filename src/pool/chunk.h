@@ -235,7 +235,10 @@ void vs_chunks_refresh(struct vs_pool *pool);
 struct vs_chunk *vs_chunk_end_from(struct vs_pool *pool, enum vs_chunk_end end,
 				   uint64_t size);
 struct vs_chunk *vs_chunk_end_next(struct vs_chunk *c, enum vs_chunk_end end);
-/* The most idle at that end, the next smaller. */
+/* The most idle at that end, fewer than `size` bytes; the next smaller. */
+struct vs_chunk *vs_chunk_end_below(struct vs_pool *pool, enum vs_chunk_end end,
+				    uint64_t size);
+/* The most idle of all. */
 struct vs_chunk *vs_chunk_end_last(struct vs_pool *pool, enum vs_chunk_end end);
 struct vs_chunk *vs_chunk_end_prev(struct vs_chunk *c, enum vs_chunk_end end);
 

@@ -70,12 +70,12 @@ static struct vs_chunk *find_most(struct vs_pool *pool, struct vs_plan *plan,
 
 	if (pool->is_contiguous)
 		return NULL;
-	for (c = vs_chunk_end_last(pool, end);
-	     c && vs_chunk_idle_at(c, end) >= b.least;
-	     c = vs_chunk_end_prev(c, end)) {
-		if (c != other && vs_chunk_idle_at(c, end) < b.below &&
-		    may_use(pool, plan, c, b.cap))
+	c = vs_chunk_end_below(pool, end, b.below);
+	for (int i = 0;
+	     c && vs_chunk_idle_at(c, end) >= b.least && i < looks(plan); i++) {
+		if (c != other && may_use(pool, plan, c, b.cap))
 			return c;
+		c = vs_chunk_end_prev(c, end);
 	}
 	return NULL;
 }
