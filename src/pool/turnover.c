@@ -131,16 +131,18 @@ bool vs_turnover_is_roomy(const struct vs_pool *pool)
 uint64_t vs_turnover_extra(struct vs_pool *pool)
 {
 	struct vs_turnover *t = &pool->turnover;
-	uint64_t extra = pool->pending_bytes + vs_range_slack(pool), most;
+	uint64_t extra, most;
 
 	look(pool, t);
 	if (!t->is_fast) {
 		t->spare = 0;
 		if (!t->is_new)
 			return 0;
-	} else {
-		extra *= TIMES_PENDING;
 	}
+	/* not before: it looks at the caches of all threads */
+	extra = pool->pending_bytes + vs_range_slack(pool);
+	if (t->is_fast)
+		extra *= TIMES_PENDING;
 	if (extra < t->spare)
 		extra = t->spare;
 	most = most_extra(pool, t);
