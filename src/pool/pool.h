@@ -181,8 +181,7 @@ uint64_t vs_pool_give_way(int i);
 void vs_pool_tick(void);
 /*
  * Something that was freed to pool `i` has not been seen complete: a later tick
- * will find it idle, though nobody calls meanwhile. Looks at each batch of
- * small objects.
+ * will find it idle, though nobody calls meanwhile.
  */
 bool vs_pool_is_waiting(int i);
 /*

@@ -183,6 +183,8 @@ void vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,
 		    struct vs_batch *batch)
 {
 	batch->next = NULL;
+	if (batch->tag > s->newest)
+		s->newest = batch->tag;
 	*s->class[class].pending_end = batch;
 	s->class[class].pending_end = &batch->next;
 	vs_mark_freed_small(pool, batch->n * vs_class_size(class));
@@ -439,14 +441,8 @@ uint64_t vs_slab_newest(const struct vs_pool *pool)
 {
 	uint64_t newest = 0;
 
-	for (const struct vs_slabs *s = pool->slabs; s; s = s->next) {
-		for (unsigned c = 0; c < VS_N_CLASSES; c++) {
-			const struct vs_batch *b = s->class[c].pending;
-
-			for (; b; b = b->next)
-				newest = b->tag > newest ? b->tag : newest;
-		}
-	}
+	for (const struct vs_slabs *s = pool->slabs; s; s = s->next)
+		newest = s->newest > newest ? s->newest : newest;
 	return newest;
 }
 
