@@ -21,9 +21,10 @@
 #define PEER_PATIENCE ((uint64_t)1000000000)
 #define SWEEP_PATIENCE ((uint64_t)20000000)
 
+/* A handle is open in one context of a device at most. */
 struct key {
 	struct vs_ipc_handle handle;
-	CUcontext ctx;
+	uint64_t device; /* of the context that opened it; no padding */
 };
 
 enum state {
@@ -35,6 +36,7 @@ enum state {
 struct imported {
 	struct key key;
 	UT_hash_handle hh; /* while OPEN */
+	CUcontext ctx;	   /* that opened it; NULL: it has ended */
 	RB_ENTRY(imported) by_address;
 	CUdeviceptr reserved; /* where the pieces lie */
 	uint64_t bytes;	      /* of the pieces */
@@ -266,7 +268,7 @@ static void bury(struct imported *im)
 static void put_off(struct imported *im, CUcontext ctx, uint64_t sweep)
 {
 	pthread_mutex_lock(&table_lock);
-	im->key.ctx = ctx;
+	im->ctx = ctx;
 	im->swept = sweep;
 	im->state = CLOSED;
 	pthread_mutex_unlock(&table_lock);
@@ -277,8 +279,8 @@ static void put_off(struct imported *im, CUcontext ctx, uint64_t sweep)
  */
 static bool dispose(struct imported *im, uint64_t patience_ns, uint64_t sweep)
 {
-	if (!vs_share_settle(reach_of(im), im->key.ctx, patience_ns)) {
-		put_off(im, im->key.ctx, sweep);
+	if (!vs_share_settle(reach_of(im), im->ctx, patience_ns)) {
+		put_off(im, im->ctx, sweep);
 		return false;
 	}
 	bury(im);
@@ -295,7 +297,7 @@ static struct imported *take_one(CUcontext ctx, uint64_t sweep)
 
 	pthread_mutex_lock(&table_lock);
 	RB_FOREACH (im, tree, &tree) {
-		if (ctx ? im->key.ctx == ctx && im->state != CLOSING
+		if (ctx ? im->ctx == ctx && im->state != CLOSING
 			: im->state == CLOSED && im->swept < sweep)
 			break;
 	}
@@ -383,25 +385,18 @@ static struct imported *find(const struct key *key)
  * is counted, in another of the same device it is ALREADY_MAPPED, as the
  * driver's.
  */
-static bool open_again(const struct key *key, CUdevice device, CUdeviceptr *out,
+static bool open_again(const struct key *key, CUcontext ctx, CUdeviceptr *out,
 		       CUresult *result_out)
 {
 	struct imported *im;
 
 	pthread_mutex_lock(&table_lock);
 	im = find(key);
-	if (im) {
+	*result_out = CUDA_ERROR_ALREADY_MAPPED;
+	if (im && im->ctx == ctx) {
 		im->n_opens++;
 		*out = im->span.base;
 		*result_out = CUDA_SUCCESS;
-	} else {
-		RB_FOREACH (im, tree, &tree) {
-			if (im->state == OPEN && im->device == device &&
-			    memcmp(&im->key.handle, &key->handle,
-				   sizeof(key->handle)) == 0)
-				break;
-		}
-		*result_out = CUDA_ERROR_ALREADY_MAPPED;
 	}
 	pthread_mutex_unlock(&table_lock);
 	return im != NULL;
@@ -457,7 +452,7 @@ static CUresult bring(struct imported *im, CUdevice home)
 	im->span.base = im->reserved + h->offset;
 	im->span.size = h->size;
 	im->span.id = vs_share_serial();
-	im->span.ctx = im->key.ctx;
+	im->span.ctx = im->ctx;
 	im->span.device = home >= 0 ? home : im->device;
 	r = enter(im, home);
 	if (r != CUDA_SUCCESS)
@@ -506,20 +501,20 @@ static void end_asking(const struct asked *turn)
 }
 
 /* In the exporter's turn. */
-static CUresult open_new(const struct key *key, CUdevice device,
-			 CUdeviceptr *out)
+static CUresult open_new(const struct key *key, CUcontext ctx, CUdeviceptr *out)
 {
 	struct imported *im;
 	CUresult r;
 
 	/* another thread may have had the turn before */
-	if (open_again(key, device, out, &r))
+	if (open_again(key, ctx, out, &r))
 		return r;
 	im = vs_meta_alloc(sizeof(*im));
 	if (!im)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	im->key = *key;
-	im->device = device;
+	im->ctx = ctx;
+	im->device = (CUdevice)key->device;
 	r = bring(im, device_of(&key->handle));
 	if (r == CUDA_SUCCESS) {
 		*out = im->span.base;
@@ -528,22 +523,22 @@ static CUresult open_new(const struct key *key, CUdevice device,
 	vs_meta_free(im, sizeof(*im));
 	/* who was called back may have opened it meanwhile */
 	if (r == CUDA_ERROR_ALREADY_MAPPED)
-		open_again(key, device, out, &r);
+		open_again(key, ctx, out, &r);
 	return r;
 }
 
 CUresult vs_ipc_import(const struct vs_ipc_handle *h, CUcontext ctx,
 		       CUdevice device, CUdeviceptr *out)
 {
-	struct key key = {.handle = *h, .ctx = ctx};
+	struct key key = {.handle = *h, .device = (uint64_t)device};
 	struct asked turn = {.h = h, .thread = pthread_self()};
 	CUresult r;
 
 	sweep();
-	if (open_again(&key, device, out, &r))
+	if (open_again(&key, ctx, out, &r))
 		return r;
 	begin_asking(&turn);
-	r = open_new(&key, device, out);
+	r = open_new(&key, ctx, out);
 	end_asking(&turn);
 	return r;
 }

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Handles that are opened, without an exporter: which are the same, and that
+ * one is opened without a look at all others, however many there are.
+ */
+#include <bsd/sys/tree.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* Each step of a walk over all imports counts. */
+static unsigned n_steps;
+#undef RB_FOREACH
+#define RB_FOREACH(x, name, head)                                              \
+	for ((x) = RB_MIN(name, head); (x) && ++n_steps;                       \
+	     (x) = RB_NEXT(name, head, x))
+
+#include "hook/ipc_import.c" /* NOLINT(bugprone-suspicious-include) */
+
+#include "base/knob.h"
+#include "fake.h"
+
+enum { MANY = 2000 };
+#define MiB ((size_t)1 << 20)
+#define OTHER_CTX ((CUcontext)0x2000)
+#define PEER_CTX ((CUcontext)0x3000)
+
+/* In place of hook/ipc_fetch: any addresses, and nothing is mapped there. */
+CUresult vs_ipc_fetch(const struct vs_ipc_handle *h, CUdeviceptr *base_out,
+		      uint64_t *bytes_out)
+{
+	*base_out = ((CUdeviceptr)1 << 44) + h->id * 4 * MiB;
+	*bytes_out = 2 * MiB;
+	return CUDA_SUCCESS;
+}
+
+void vs_ipc_unmap(CUdeviceptr base, uint64_t bytes, uint64_t mapped)
+{
+	(void)base, (void)bytes, (void)mapped;
+}
+
+static CUresult CUDAAPI set_access(CUdeviceptr p, size_t size,
+				   const CUmemAccessDesc *access, size_t count)
+{
+	(void)p, (void)size, (void)access, (void)count;
+	return CUDA_SUCCESS;
+}
+
+/* Nothing was given to it. */
+static CUresult CUDAAPI event_wait(CUevent event)
+{
+	(void)event;
+	return CUDA_SUCCESS;
+}
+
+static int fresh(void **state)
+{
+	(void)state;
+	vs_knob_init();
+	fake_install((uint64_t)8 << 30);
+	vs_real.cuMemSetAccess = set_access;
+	vs_real.cuEventSynchronize = event_wait;
+	vs_ipc_import_forked();
+	return 0;
+}
+
+static CUresult open_in(CUcontext ctx, CUdevice device, uint64_t id,
+			CUdeviceptr *out)
+{
+	const struct vs_ipc_handle h = {.id = id, .size = MiB};
+
+	return vs_ipc_import(&h, ctx, device, out);
+}
+
+static void test_which_handles_are_the_same(void **state)
+{
+	CUdeviceptr p, again;
+
+	(void)state;
+	assert_int_equal(open_in(FAKE_CTX, 0, 1, &p), CUDA_SUCCESS);
+	assert_int_equal(open_in(FAKE_CTX, 0, 1, &again), CUDA_SUCCESS);
+	assert_int_equal(again, p);
+	assert_int_equal(open_in(OTHER_CTX, 0, 1, &again),
+			 CUDA_ERROR_ALREADY_MAPPED);
+	/* until it is closed as often as it was opened */
+	assert_int_equal(vs_ipc_close(p), CUDA_SUCCESS);
+	assert_int_equal(open_in(OTHER_CTX, 0, 1, &again),
+			 CUDA_ERROR_ALREADY_MAPPED);
+	assert_int_equal(vs_ipc_close(p), CUDA_SUCCESS);
+	assert_int_equal(open_in(OTHER_CTX, 0, 1, &p), CUDA_SUCCESS);
+	assert_int_equal(open_in(FAKE_CTX, 0, 1, &again),
+			 CUDA_ERROR_ALREADY_MAPPED);
+	assert_int_equal(open_in(FAKE_CTX, 0, 2, &again), CUDA_SUCCESS);
+	/* not another device's */
+	assert_int_equal(open_in(PEER_CTX, 1, 1, &again), CUDA_SUCCESS);
+}
+
+static void test_one_beside_many(void **state)
+{
+	CUdeviceptr p, first;
+
+	(void)state;
+	assert_int_equal(open_in(FAKE_CTX, 0, 1, &first), CUDA_SUCCESS);
+	for (uint64_t id = 2; id <= MANY; id++)
+		assert_int_equal(open_in(FAKE_CTX, 0, id, &p), CUDA_SUCCESS);
+	n_steps = 0;
+	assert_int_equal(open_in(FAKE_CTX, 0, MANY + 1, &p), CUDA_SUCCESS);
+	assert_int_equal(vs_ipc_close(p), CUDA_SUCCESS);
+	assert_int_equal(open_in(OTHER_CTX, 0, 1, &p),
+			 CUDA_ERROR_ALREADY_MAPPED);
+	assert_int_equal(vs_ipc_close(first), CUDA_SUCCESS);
+	assert_int_equal(n_steps, 0);
+	assert_int_equal(atomic_load(&vs_ipc_n_imports), MANY - 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(test_which_handles_are_the_same, fresh),
+		cmocka_unit_test_setup(test_one_beside_many, fresh),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
