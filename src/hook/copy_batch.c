@@ -20,8 +20,7 @@ struct detour {
 	CUcontext primary; /* whose that is */
 };
 
-/* `next` waits for what `stream` of `ctx` has been given. */
-static CUresult follow(CUcontext ctx, CUstream stream, CUstream next)
+static CUresult try_follow(CUcontext ctx, CUstream stream, CUstream next)
 {
 	CUevent event;
 	CUresult r = vs_vmm_event_create(ctx, &event);
@@ -35,48 +34,66 @@ static CUresult follow(CUcontext ctx, CUstream stream, CUstream next)
 	return r;
 }
 
-static CUresult make_stream(CUcontext primary, CUstream *out)
+/* `next` waits for what `stream` of `ctx` has been given. */
+static CUresult follow(CUcontext ctx, CUstream stream, CUstream next)
 {
-	bool is_pushed;
-	CUresult r = vs_vmm_push(primary, &is_pushed);
+	CUresult r = try_follow(ctx, stream, next);
 
+	VS_AGAIN(vs_device_here(), r, try_follow(ctx, stream, next));
+	return r;
+}
+
+/* Of the program's stream in `ctx`; the primary context is current. */
+static CUresult go_primary(struct detour *d, CUcontext ctx)
+{
+	CUstream made;
+	CUresult r = vs_real.cuStreamCreate(&made, CU_STREAM_NON_BLOCKING);
+
+	VS_AGAIN(vs_device_here(), r,
+		 vs_real.cuStreamCreate(&made, CU_STREAM_NON_BLOCKING));
 	if (r != CUDA_SUCCESS)
 		return r;
-	r = vs_real.cuStreamCreate(out, CU_STREAM_NON_BLOCKING);
-	VS_AGAIN(vs_device_here(), r,
-		 vs_real.cuStreamCreate(out, CU_STREAM_NON_BLOCKING));
-	vs_vmm_pop(is_pushed);
+	r = follow(ctx, d->from, made);
+	if (r == CUDA_SUCCESS)
+		d->by = made;
+	else
+		vs_real.cuStreamDestroy_v2(made);
 	return r;
+}
+
+/* Captured, it is refused as it is; so is whatever else fails here: NULL. */
+static CUcontext context_of(CUstream stream)
+{
+	CUstreamCaptureStatus status;
+	CUcontext ctx;
+
+	if (!vs_real.cuStreamGetCtx || !vs_real.cuStreamIsCapturing ||
+	    vs_real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+	    status != CU_STREAM_CAPTURE_STATUS_NONE ||
+	    vs_real.cuStreamGetCtx(stream, &ctx) != CUDA_SUCCESS)
+		return NULL;
+	return ctx;
 }
 
 /* A green context is there; that of the stream may be one. */
 static __attribute__((noinline, cold)) CUresult leave_green(struct detour *d)
 {
-	CUstreamCaptureStatus status;
 	CUstreamCaptureMode saved;
-	CUstream made;
+	bool is_pushed;
 	CUcontext ctx;
 	CUresult r;
 
-	/* captured, it is refused as it is; so is whatever else fails here */
-	if (!vs_real.cuStreamGetCtx || !vs_real.cuStreamIsCapturing ||
-	    vs_real.cuStreamIsCapturing(d->from, &status) != CUDA_SUCCESS ||
-	    status != CU_STREAM_CAPTURE_STATUS_NONE ||
-	    vs_real.cuStreamGetCtx(d->from, &ctx) != CUDA_SUCCESS)
-		return CUDA_SUCCESS;
-	d->primary = vs_green_primary(ctx);
+	ctx = context_of(d->from);
+	d->primary = ctx ? vs_green_primary(ctx) : NULL;
 	if (!d->primary)
 		return CUDA_SUCCESS;
+	r = vs_vmm_push(d->primary, &is_pushed);
+	if (r != CUDA_SUCCESS)
+		return r;
 	vs_vmm_relax(&saved);
-	r = make_stream(d->primary, &made);
-	if (r == CUDA_SUCCESS) {
-		r = follow(ctx, d->from, made);
-		if (r == CUDA_SUCCESS)
-			d->by = made;
-		else
-			vs_real.cuStreamDestroy_v2(made);
-	}
+	r = go_primary(d, ctx);
 	vs_vmm_unrelax(saved);
+	vs_vmm_pop(is_pushed);
 	return r;
 }
 
@@ -98,7 +115,7 @@ static __attribute__((noinline, cold)) CUresult come_back(struct detour *d,
 	vs_vmm_relax(&saved);
 	if (result == CUDA_SUCCESS &&
 	    follow(d->primary, d->by, d->from) != CUDA_SUCCESS)
-		result = vs_real.cuStreamSynchronize(d->by);
+		result = vs_seen(vs_real.cuStreamSynchronize(d->by));
 	/* what it has been given is done all the same */
 	vs_real.cuStreamDestroy_v2(d->by);
 	vs_vmm_unrelax(saved);
