@@ -78,12 +78,17 @@ static CUcontext context_of(CUstream stream)
 /* A green context is there; that of the stream may be one. */
 static __attribute__((noinline, cold)) CUresult leave_green(struct detour *d)
 {
+	bool is_pushed = false;
 	CUstreamCaptureMode saved;
-	bool is_pushed;
 	CUcontext ctx;
 	CUresult r;
 
+	/* without a context the driver copies, but answers no question */
+	if (!vs_vmm_current() &&
+	    vs_vmm_push(vs_green_any_primary(), &is_pushed) != CUDA_SUCCESS)
+		return CUDA_SUCCESS;
 	ctx = context_of(d->from);
+	vs_vmm_pop(is_pushed);
 	d->primary = ctx ? vs_green_primary(ctx) : NULL;
 	if (!d->primary)
 		return CUDA_SUCCESS;
@@ -111,7 +116,9 @@ static __attribute__((noinline, cold)) CUresult come_back(struct detour *d,
 							  CUresult result)
 {
 	CUstreamCaptureMode saved;
+	bool is_pushed = false;
 
+	vs_vmm_push(d->primary, &is_pushed);
 	vs_vmm_relax(&saved);
 	if (result == CUDA_SUCCESS &&
 	    follow(d->primary, d->by, d->from) != CUDA_SUCCESS)
@@ -119,6 +126,7 @@ static __attribute__((noinline, cold)) CUresult come_back(struct detour *d,
 	/* what it has been given is done all the same */
 	vs_real.cuStreamDestroy_v2(d->by);
 	vs_vmm_unrelax(saved);
+	vs_vmm_pop(is_pushed);
 	return result;
 }
 

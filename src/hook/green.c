@@ -33,6 +33,16 @@ CUcontext vs_green_primary(CUcontext ctx)
 	return primary;
 }
 
+CUcontext vs_green_any_primary(void)
+{
+	CUcontext primary;
+
+	pthread_mutex_lock(&lock);
+	primary = greens ? greens->primary : NULL;
+	pthread_mutex_unlock(&lock);
+	return primary;
+}
+
 bool vs_green_is(CUcontext ctx)
 {
 	return vs_green_primary(ctx) != NULL;

@@ -22,6 +22,8 @@ static inline bool vs_green_is_any(void)
 bool vs_green_is(CUcontext ctx);
 /* The primary context of that; NULL: `ctx` was made of none. */
 CUcontext vs_green_primary(CUcontext ctx);
+/* That of any green context; NULL: there is none. */
+CUcontext vs_green_any_primary(void);
 /*
  * One lives, and holds the device's primary context: the driver lets nobody
  * reset that, nor release it for the last time (an H200).

@@ -285,6 +285,27 @@ static void batch(CUcontext current, CUstream stream)
 	victim_free(r);
 }
 
+/* A thread that has the stream alone. */
+static void batch_alone(CUcontext primary, CUstream stream)
+{
+	CUmemcpyAttributes how = {.srcAccessOrder =
+					  CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	CUdeviceptr p = victim_alloc(MiB), q = victim_alloc(MiB);
+	size_t size = MiB, from = 0;
+
+	TRY(cuMemsetD8Async(p, 23, size, stream));
+	TRY(cuCtxSetCurrent(NULL));
+	printf("batch, no context: %s",
+	       victim_name(cuMemcpyBatchAsync(&q, &p, &size, 1, &how, &from, 1,
+					      stream)));
+	TRY(cuCtxSetCurrent(primary));
+	TRY(cuMemsetD8Async(p, 24, size, stream));
+	TRY(cuStreamSynchronize(stream));
+	printf(" %d\n", victim_is_filled(q, size, 23));
+	victim_free(p);
+	victim_free(q);
+}
+
 static void batches(CUcontext primary)
 {
 	struct green g = make();
@@ -294,6 +315,7 @@ static void batches(CUcontext primary)
 		batch(primary, g.stream);
 	}
 	TRY(cuCtxSetCurrent(primary));
+	batch_alone(primary, g.stream);
 	destroy(g);
 }
 #else
