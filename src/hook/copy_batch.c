@@ -61,7 +61,10 @@ static CUresult go_primary(struct detour *d, CUcontext ctx)
 	return r;
 }
 
-/* Captured, it is refused as it is; so is whatever else fails here: NULL. */
+/*
+ * NULL: it is captured, and the driver is to answer what it does there (STREAM_
+ * CAPTURE_UNSUPPORTED, 580.159.04); or something fails.
+ */
 static CUcontext context_of(CUstream stream)
 {
 	CUstreamCaptureStatus status;
@@ -120,8 +123,9 @@ static __attribute__((noinline, cold)) CUresult come_back(struct detour *d,
 
 	vs_vmm_push(d->primary, &is_pushed);
 	vs_vmm_relax(&saved);
-	if (result == CUDA_SUCCESS &&
-	    follow(d->primary, d->by, d->from) != CUDA_SUCCESS)
+	/* where it was refused, too: some of it may have begun */
+	if (follow(d->primary, d->by, d->from) != CUDA_SUCCESS &&
+	    result == CUDA_SUCCESS)
 		result = vs_seen(vs_real.cuStreamSynchronize(d->by));
 	/* what it has been given is done all the same */
 	vs_real.cuStreamDestroy_v2(d->by);
