@@ -17,7 +17,6 @@
  * since a framework takes some us for each launch alone.
  */
 #define BIN_BYTES ((size_t)16 << 20)
-#define WIDE_BIN_BYTES ((size_t)64 << 20)
 enum { WIDE_TURNS = 64 }; /* of 8, two threads had half as many a marker */
 /* Ticks; or so many for each free of the thread's since. */
 #define JUST_BEFORE ((uint64_t)8000)
@@ -83,10 +82,10 @@ CUdeviceptr vs_tcache_take(struct vs_tcache *tc, size_t size)
 static unsigned cap_limit(const struct vs_tcache *tc, const struct vs_bin *bin,
 			  unsigned class)
 {
-	size_t share =
-		WIDE_BIN_BYTES >> atomic_load_explicit(&tc->pool->quota.halved,
-						       memory_order_relaxed);
-	size_t bytes = bin->wide ? WIDE_BIN_BYTES : BIN_BYTES;
+	size_t share = VS_WIDE_BIN_BYTES >>
+		       atomic_load_explicit(&tc->pool->quota.halved,
+					    memory_order_relaxed);
+	size_t bytes = bin->wide ? VS_WIDE_BIN_BYTES : BIN_BYTES;
 	size_t n = (bytes < share ? bytes : share) / vs_class_size(class);
 
 	return n > VS_BATCH ? VS_BATCH : (unsigned)n;

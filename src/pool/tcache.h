@@ -20,6 +20,9 @@
 #include "base/thread.h"
 #include "pool/slab.h"
 
+/* Bytes that a bin's batch may hold at most: that of a thread in a loop. */
+#define VS_WIDE_BIN_BYTES ((size_t)64 << 20)
+
 struct vs_bin {
 	struct vs_batch *idle;	/* ready to be handed out; NULL: never used */
 	struct vs_batch *freed; /* freed by this thread, tag = the newest */

@@ -27,14 +27,13 @@
 #define FAST_SHARE 32
 /*
  * ... so many times what was live at most, or so much if that is more, or for
- * each thread what its batch of small objects may hold. With less than that
- * threads have smaller batches (Note [Quota] in pool/quota): 12, 16 and 24
- * threads made 44, 53 and 33 million pairs of 1 MiB a second so, and 61, 77 and
- * 81 with their own (H100, 16 processors).
+ * each thread what its batch of small objects may hold (pool/tcache). With less
+ * than that threads have smaller batches (Note [Quota] in pool/quota): 12, 16
+ * and 24 threads made 44, 53 and 33 million pairs of 1 MiB a second so, and 61,
+ * 77 and 81 with their own (H100, 16 processors).
  */
 #define TIMES_LIVE 4
 #define SMALL_LIVE (8 * VS_FLOOR)
-#define THREAD_LIVE VS_FLOOR
 
 /* What is held is much more than what is needed. */
 #define ROOMY_TIMES 2
@@ -114,8 +113,8 @@ static uint64_t most_extra(struct vs_pool *pool, const struct vs_turnover *t)
 	if (t->is_fast) {
 		if (high * TIMES_LIVE > most)
 			most = high * TIMES_LIVE;
-		if (pool->census.n_listed * THREAD_LIVE > most)
-			most = pool->census.n_listed * THREAD_LIVE;
+		if (pool->census.n_listed * VS_WIDE_BIN_BYTES > most)
+			most = pool->census.n_listed * VS_WIDE_BIN_BYTES;
 	} else if (high > unfelt || is_first_round(pool)) {
 		most = 0;
 	}
