@@ -248,20 +248,28 @@ static void own_stream(CUcontext primary)
 }
 
 #if CUDA_VERSION >= 13000
+static CUresult batch_rows(CUdeviceptr dst, CUdeviceptr src, size_t size,
+			   CUstream stream)
+{
+	CUmemcpyAttributes how = {.srcAccessOrder =
+					  CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	size_t from = 0;
+
+	return cuMemcpyBatchAsync(&dst, &src, &size, 1, &how, &from, 1, stream);
+}
+
 /*
  * In a stream of a green context, whatever is current: behind what that stream
  * has been given before, and before what it is given then.
  */
 static void batch(CUcontext current, CUstream stream)
 {
-	CUmemcpyAttributes how = {.srcAccessOrder =
-					  CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
 	CUDA_MEMCPY3D_BATCH_OP box = {
 		.src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER},
 		.dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER},
 		.extent = {MiB, 2, 1},
 		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
-	size_t size = 2 * MiB, from = 0;
+	const size_t size = 2 * MiB;
 	CUdeviceptr p, q, r;
 
 	TRY(cuCtxSetCurrent(current));
@@ -269,8 +277,7 @@ static void batch(CUcontext current, CUstream stream)
 	q = victim_alloc(size);
 	r = victim_alloc(size);
 	TRY(cuMemsetD8Async(p, 21, size, stream));
-	printf("batch: %s", victim_name(cuMemcpyBatchAsync(
-				    &q, &p, &size, 1, &how, &from, 1, stream)));
+	printf("batch: %s", victim_name(batch_rows(q, p, size, stream)));
 	box.src.op.ptr.ptr = q;
 	box.dst.op.ptr.ptr = r;
 	printf(" %s", victim_name(cuMemcpy3DBatchAsync(1, &box, 0, stream)));
@@ -288,16 +295,13 @@ static void batch(CUcontext current, CUstream stream)
 /* A thread that has the stream alone. */
 static void batch_alone(CUcontext primary, CUstream stream)
 {
-	CUmemcpyAttributes how = {.srcAccessOrder =
-					  CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
-	CUdeviceptr p = victim_alloc(MiB), q = victim_alloc(MiB);
-	size_t size = MiB, from = 0;
+	const size_t size = MiB;
+	CUdeviceptr p = victim_alloc(size), q = victim_alloc(size);
 
 	TRY(cuMemsetD8Async(p, 23, size, stream));
 	TRY(cuCtxSetCurrent(NULL));
 	printf("batch, no context: %s",
-	       victim_name(cuMemcpyBatchAsync(&q, &p, &size, 1, &how, &from, 1,
-					      stream)));
+	       victim_name(batch_rows(q, p, size, stream)));
 	TRY(cuCtxSetCurrent(primary));
 	TRY(cuMemsetD8Async(p, 24, size, stream));
 	TRY(cuStreamSynchronize(stream));
