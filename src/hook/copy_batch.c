@@ -105,13 +105,20 @@ static __attribute__((noinline, cold)) CUresult leave_green(struct detour *d)
 	return r;
 }
 
-/* Default streams take no batch, or there is none in a green context. */
-static inline CUresult detour_begin(struct detour *d)
+/*
+ * Default streams take no batch, or there is none in a green context.
+ * `failed_out`, unless NULL: no copy is to blame (cuda.h: SIZE_MAX).
+ */
+static inline CUresult detour_begin(struct detour *d, size_t *failed_out)
 {
-	return vs_unlikely(vs_green_is_any()) && vs_gate_is_open() &&
-			       vs_vmm_is_created(d->from)
-		       ? leave_green(d)
-		       : CUDA_SUCCESS;
+	CUresult r = CUDA_SUCCESS;
+
+	if (vs_unlikely(vs_green_is_any()) && vs_gate_is_open() &&
+	    vs_vmm_is_created(d->from))
+		r = leave_green(d);
+	if (vs_unlikely(r != CUDA_SUCCESS) && failed_out)
+		*failed_out = SIZE_MAX;
+	return r;
 }
 
 /* The program's stream goes on behind the batch, which was answered so. */
@@ -257,22 +264,24 @@ static bool is_batch_3d_beyond(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t n,
  * arguments but the stream; the rest is by the wrapper's names.
  */
 #define COPIED_BATCH(api, how, failed_out, ...)                                \
-	DETOURED(VS_COPIED(                                                    \
-		api, how,                                                      \
-		is_batch_beyond(dsts, srcs, sizes, count, failed_out),         \
-		note_batch(dsts, srcs, count, stream),                         \
-		open_batch(dsts, srcs, sizes, count, way),                     \
-		CUDA_ERROR_INVALID_VALUE, __VA_ARGS__, detour.by))
+	DETOURED(failed_out,                                                   \
+		 VS_COPIED(api, how,                                           \
+			   is_batch_beyond(dsts, srcs, sizes, count,           \
+					   failed_out),                        \
+			   note_batch(dsts, srcs, count, stream),              \
+			   open_batch(dsts, srcs, sizes, count, way),          \
+			   CUDA_ERROR_INVALID_VALUE, __VA_ARGS__, detour.by))
 #define COPIED_BATCH_3D(api, how, failed_out, ...)                             \
-	DETOURED(VS_COPIED(api, how,                                           \
+	DETOURED(failed_out,                                                   \
+		 VS_COPIED(api, how,                                           \
 			   is_batch_3d_beyond(copies, n, failed_out),          \
 			   note_batch_3d(copies, n, stream),                   \
 			   open_batch_3d(copies, n, way),                      \
 			   CUDA_ERROR_INVALID_VALUE, __VA_ARGS__, detour.by))
-#define DETOURED(copied)                                                       \
+#define DETOURED(failed_out, copied)                                           \
 	__extension__({                                                        \
 		struct detour detour = {.from = stream, .by = stream};         \
-		CUresult answer = detour_begin(&detour);                       \
+		CUresult answer = detour_begin(&detour, failed_out);           \
                                                                                \
 		answer == CUDA_SUCCESS ? detour_end(&detour, copied)           \
 				       : vs_seen(answer);                      \

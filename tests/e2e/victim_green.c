@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_green [refused|meanwhile]: memory is allocated, used and freed under
- * green contexts, is used on after one is destroyed, and stays as long as one
- * green context holds the primary one; so also where that is to be destroyed,
- * and the primary one is reset meanwhile.
+ * victim_green [refused|meanwhile|blamed]: memory is allocated, used and freed
+ * under green contexts, is used on after one is destroyed, and stays as long as
+ * one green context holds the primary one; so also where that is to be
+ * destroyed, and the primary one is reset meanwhile.
  */
 #include <pthread.h>
 
@@ -310,6 +310,34 @@ static void batch_alone(CUcontext primary, CUstream stream)
 	victim_free(q);
 }
 
+/* As cuda.h had it before 13.0. */
+typedef CUresult(CUDAAPI *older_batch_fn)(CUdeviceptr *dsts, CUdeviceptr *srcs,
+					  size_t *sizes, size_t count,
+					  CUmemcpyAttributes *how, size_t *from,
+					  size_t n_how, size_t *failed,
+					  CUstream stream);
+
+/* No copy of a batch that nothing is wrong with is said to have failed. */
+static void blamed(void)
+{
+	CUmemcpyAttributes how = {.srcAccessOrder =
+					  CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	CUdriverProcAddressQueryResult found;
+	struct green g = make();
+	CUdeviceptr p = victim_alloc(MiB), q = victim_alloc(MiB);
+	size_t size = MiB, from = 0, failed = 0;
+	older_batch_fn batch;
+	CUresult result;
+
+	TRY(cuGetProcAddress_v2("cuMemcpyBatchAsync", (void **)&batch, 12080, 0,
+				&found));
+	result = batch(&q, &p, &size, 1, &how, &from, 1, &failed, g.stream);
+	printf("blamed: %d\n", result != CUDA_SUCCESS && failed != SIZE_MAX);
+	destroy(g);
+	victim_free(p);
+	victim_free(q);
+}
+
 static void batches(CUcontext primary)
 {
 	struct green g = make();
@@ -327,6 +355,10 @@ static void batches(CUcontext primary)
 {
 	(void)primary;
 }
+
+static void blamed(void)
+{
+}
 #endif
 
 int main(int argc, char **argv)
@@ -339,6 +371,10 @@ int main(int argc, char **argv)
 	units = victim_units(device);
 	if (argc > 1 && !strcmp(argv[1], "refused")) {
 		stays();
+		return 0;
+	}
+	if (argc > 1 && !strcmp(argv[1], "blamed")) {
+		blamed();
 		return 0;
 	}
 	if (argc > 1) {
