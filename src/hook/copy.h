@@ -192,6 +192,12 @@ void vs_copy_open_set_moved(CUdeviceptr p) __attribute__((cold));
 CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 	__attribute__((cold));
 
+/* Both for bytes in a row. */
+bool vs_copy_open_row(CUdeviceptr dst, CUdeviceptr src, size_t size,
+		      struct vs_way way) __attribute__((cold));
+CUresult vs_copy_between_row(CUdeviceptr dst, CUdeviceptr src, size_t size,
+			     struct vs_way way) __attribute__((cold));
+
 /*
  * A copy, made by the driver's function of this row with the arguments that
  * come last, and its answer. The rest is for a wrapper to say, and may use its
@@ -219,6 +225,13 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 		}                                                              \
 		vs_seen(result);                                               \
 	})
+
+/* Of bytes in a row: what, how, and the driver's arguments. */
+#define VS_COPIED_ROW(api, dst, src, size, how, ...)                           \
+	VS_COPIED(api, how, vs_row_is_beyond(dst, src, size),                  \
+		  vs_copy_begin_row(&order, dst, src, size, way),              \
+		  vs_copy_open_row(dst, src, size, way),                       \
+		  vs_copy_between_row(dst, src, size, way), __VA_ARGS__)
 
 /*
  * Note [Sets between devices]

@@ -325,6 +325,27 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DBatchAsync_ptsz(
 			       failed, n, copies, failed, flags);
 }
 
+/* One copy with attributes: taken for a batch. */
+#define COPIED_ONE(api, how, ...)                                              \
+	DETOURED(NULL, VS_COPIED_ROW(api, dst, src, size, how, __VA_ARGS__,    \
+				     detour.by))
+
+VS_EXPORT CUresult CUDAAPI
+cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size,
+			    CUmemcpyAttributes *attributes, CUstream stream)
+{
+	return COPIED_ONE(cuMemcpyWithAttributesAsync, VS_ASYNC(stream), dst,
+			  src, size, attributes);
+}
+
+VS_EXPORT CUresult CUDAAPI cuMemcpyWithAttributesAsync_ptsz(
+	CUdeviceptr dst, CUdeviceptr src, size_t size,
+	CUmemcpyAttributes *attributes, CUstream stream)
+{
+	return COPIED_ONE(cuMemcpyWithAttributesAsync_ptsz, VS_ASYNC_PT(stream),
+			  dst, src, size, attributes);
+}
+
 VS_EXPORT CUresult CUDAAPI
 cuMemcpy3DWithAttributesAsync(CUDA_MEMCPY3D_BATCH_OP *copies,
 			      unsigned long long flags, CUstream stream)

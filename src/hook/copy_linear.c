@@ -5,34 +5,23 @@
  */
 #include "hook/copy.h"
 
-static bool open_row(CUdeviceptr dst, CUdeviceptr src, size_t size,
-		     struct vs_way way) __attribute__((cold));
-
-static bool open_row(CUdeviceptr dst, CUdeviceptr src, size_t size,
-		     struct vs_way way)
+bool vs_copy_open_row(CUdeviceptr dst, CUdeviceptr src, size_t size,
+		      struct vs_way way)
 {
 	CUDA_MEMCPY3D copy = vs_copy_row(dst, src, size);
 
 	return vs_copy_open(&copy, way);
 }
 
-static CUresult between(CUdeviceptr dst, CUdeviceptr src, size_t size,
-			struct vs_way way) __attribute__((cold));
-
-static CUresult between(CUdeviceptr dst, CUdeviceptr src, size_t size,
-			struct vs_way way)
+CUresult vs_copy_between_row(CUdeviceptr dst, CUdeviceptr src, size_t size,
+			     struct vs_way way)
 {
 	CUDA_MEMCPY3D copy = vs_copy_row(dst, src, size);
 
 	return vs_copy_between(&copy, way);
 }
 
-/* What is copied, how, and the driver's arguments. */
-#define COPIED(api, dst, src, size, how, ...)                                  \
-	VS_COPIED(api, how, vs_row_is_beyond(dst, src, size),                  \
-		  vs_copy_begin_row(&order, dst, src, size, way),              \
-		  open_row(dst, src, size, way), between(dst, src, size, way), \
-		  __VA_ARGS__)
+#define COPIED VS_COPIED_ROW
 
 static CUdeviceptr address(const void *host)
 {
@@ -156,24 +145,6 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyDtoHAsync_v2_ptsz(void *dst, CUdeviceptr src,
 	return COPIED(cuMemcpyDtoHAsync_v2_ptsz, address(dst), src, size,
 		      VS_ASYNC_PT(stream), dst, src, size, stream);
 }
-
-#if CUDA_VERSION >= 12080
-VS_EXPORT CUresult CUDAAPI
-cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size,
-			    CUmemcpyAttributes *attributes, CUstream stream)
-{
-	return COPIED(cuMemcpyWithAttributesAsync, dst, src, size,
-		      VS_ASYNC(stream), dst, src, size, attributes, stream);
-}
-
-VS_EXPORT CUresult CUDAAPI cuMemcpyWithAttributesAsync_ptsz(
-	CUdeviceptr dst, CUdeviceptr src, size_t size,
-	CUmemcpyAttributes *attributes, CUstream stream)
-{
-	return COPIED(cuMemcpyWithAttributesAsync_ptsz, dst, src, size,
-		      VS_ASYNC_PT(stream), dst, src, size, attributes, stream);
-}
-#endif
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_ctx,
 					CUdeviceptr src, CUcontext src_ctx,

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_newer captures|copy|3d|node|batch|bind: what drivers since CUDA 13.1
- * have and cuda.h may not: captures that begin in new ways, beside frees and
- * allocations; copies between devices that are no enabled peers; memory that is
- * bound to a multicast object. What the driver lacks is said.
+ * victim_newer captures|copy|3d|node|batch|bind|green: what drivers since
+ * CUDA 13.1 have and cuda.h may not: captures that begin in new ways, beside
+ * frees and allocations; copies between devices that are no enabled peers;
+ * memory that is bound to a multicast object. What the driver lacks is said.
  */
 #include "victim_link.h"
 
@@ -246,6 +246,28 @@ static void copies(const char *how)
 		copy_by_batch_node(there, here);
 }
 
+/* In a stream of a green context, of the program's only device. */
+static void copies_in_green(void)
+{
+	CUdeviceptr there, here;
+	CUdevice device;
+	CUgreenCtx green;
+
+	victim_start(0);
+	TRY(cuDeviceGet(&device, 0));
+	TRY(cuGreenCtxCreate(&green, victim_units(device), device,
+			     CU_GREEN_CTX_DEFAULT_STREAM));
+	TRY(cuGreenCtxStreamCreate(&stream, green, CU_STREAM_NON_BLOCKING, 0));
+	there = victim_alloc(SIZE);
+	here = victim_alloc(SIZE);
+	TRY(cuMemsetD8Async(here, 2, SIZE, stream));
+	copy(there, here);
+	TRY(cuMemsetD8Async(there, 1, SIZE, stream));
+	copy_3d(there, here);
+	victim_free(there);
+	victim_free(here);
+}
+
 /* Memory of cuMemAlloc is refused, whatever of it lies in one piece. */
 static void bind_one(CUmemGenericAllocationHandle object, CUdeviceptr p,
 		     size_t size)
@@ -284,6 +306,8 @@ int main(int argc, char **argv)
 {
 	if (argc > 1 && !strcmp(argv[1], "bind"))
 		bind();
+	else if (argc > 1 && !strcmp(argv[1], "green"))
+		copies_in_green();
 	else if (argc > 1 && strcmp(argv[1], "captures") != 0)
 		copies(argv[1]);
 	else
