@@ -231,6 +231,16 @@ static void leave_trim(void)
 	atomic_store(&vs_hot.is_dozing, true);
 }
 
+/*
+ * After life may have turned FAILED, or by who took it for RUNNING a moment
+ * ago: a trim that was posted for a thread which does not come is left.
+ */
+static void leave_posted_trim(void)
+{
+	if (atomic_load(&life) == FAILED && (atomic_load(&requests) & TRIM))
+		leave_trim();
+}
+
 /* Without the lock: the loader's may be needed, and be held by who waits. */
 static void start(void)
 {
@@ -242,9 +252,7 @@ static void start(void)
 	if (error) {
 		vs_board_leave();
 		atomic_store(&life, FAILED);
-		/* it may have come in the meantime */
-		if (atomic_load(&requests) & TRIM)
-			leave_trim();
+		leave_posted_trim();
 		vs_warn("cannot start the service thread (%s): idle memory "
 			"goes back only when it is needed elsewhere",
 			error == EAGAIN ? "no more threads" : "no memory");
@@ -263,9 +271,7 @@ void vs_service_post_trim(void)
 	switch (atomic_load(&life)) {
 	case RUNNING:
 		post(TRIM);
-		/* the thread may turn out not to start */
-		if (atomic_load(&life) == FAILED)
-			leave_trim();
+		leave_posted_trim();
 		break;
 	case FAILED:
 		leave_trim();
@@ -284,10 +290,12 @@ void vs_service_wake_up(void)
 	if (!is_running && !vs_thread_go_within(t))
 		return;
 	if (atomic_exchange(&vs_hot.is_dozing, false)) {
-		if (is_running)
+		if (is_running) {
 			post(WAKE);
-		else if (atomic_exchange(&requests, 0) & TRIM)
+			leave_posted_trim();
+		} else if (atomic_exchange(&requests, 0) & TRIM) {
 			vs_pool_trim();
+		}
 	}
 	if (!is_running)
 		vs_thread_come_out(t);
