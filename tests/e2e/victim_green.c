@@ -326,12 +326,13 @@ static void blamed(void)
 	struct green g = make();
 	CUdeviceptr p = victim_alloc(MiB), q = victim_alloc(MiB);
 	size_t size = MiB, from = 0, failed = 0;
-	older_batch_fn batch;
+	older_batch_fn copy_batch;
 	CUresult result;
 
-	TRY(cuGetProcAddress_v2("cuMemcpyBatchAsync", (void **)&batch, 12080, 0,
-				&found));
-	result = batch(&q, &p, &size, 1, &how, &from, 1, &failed, g.stream);
+	TRY(cuGetProcAddress_v2("cuMemcpyBatchAsync", (void **)&copy_batch,
+				12080, 0, &found));
+	result =
+		copy_batch(&q, &p, &size, 1, &how, &from, 1, &failed, g.stream);
 	printf("blamed: %d\n", result != CUDA_SUCCESS && failed != SIZE_MAX);
 	destroy(g);
 	victim_free(p);
