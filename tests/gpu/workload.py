@@ -11,7 +11,9 @@ import sys
 
 import shim
 
-OFF = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+# no cache of the framework's own, whichever it is
+OFF = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
+       "XLA_PYTHON_CLIENT_ALLOCATOR": "platform"}
 SETTINGS = [
     # key, head of the column, environment, under the shim
     ("own", "framework's own cache", {"CUPY_POOL": "1"}, False),
