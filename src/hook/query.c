@@ -94,14 +94,15 @@ static bool no(const struct vs_span *s, uint64_t *out)
 
 #if CUDA_VERSION >= 12080
 /*
- * cuMemAlloc memory says yes, also on a card that has no such hardware; where
- * there is some, chunks are made for it and the driver knows best.
+ * cuMemAlloc memory says yes, also on a card that has no such hardware, and
+ * what was opened by IPC no (an H100); where there is some, chunks are made
+ * for it and the driver knows best.
  */
 static bool decompressible(const struct vs_span *s, uint64_t *out)
 {
 	int mask = 0;
 
-	*out = 1;
+	*out = vs_pool_is_inside(s->base);
 	return vs_real.cuDeviceGetAttribute(
 		       &mask, CU_DEVICE_ATTRIBUTE_MEM_DECOMPRESS_ALGORITHM_MASK,
 		       s->device) == CUDA_SUCCESS &&

@@ -114,6 +114,20 @@ static void print_books(void)
 	       count_files(), sim_client_violations());
 }
 
+/* Absent before CUDA 12.8. */
+static int is_decompressible(CUdeviceptr p)
+{
+	int is = 0;
+
+#if CUDA_VERSION >= 12080
+	cuPointerGetAttribute(&is,
+			      CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE, p);
+#else
+	(void)p;
+#endif
+	return is;
+}
+
 static void print_attributes(CUdeviceptr p)
 {
 	CUdeviceptr base = 0, start = 0;
@@ -144,9 +158,10 @@ static void print_attributes(CUdeviceptr p)
 					   p)))
 		return;
 	printf("ok %llx %zu type %u context %d start %d range %d mapped %d "
-	       "capable %d ordinal %d id %d retain %s\n",
+	       "capable %d ordinal %d id %d decompressible %d retain %s\n",
 	       base, size, type, ctx == contexts[0], start == base,
 	       range == size, is_mapped, is_capable, ordinal, id != 0,
+	       is_decompressible(p),
 	       victim_name(cuMemRetainAllocationHandle(&handle,
 						       (void *)(uintptr_t)p)));
 }

@@ -119,7 +119,8 @@ def attributes():
     p, handle = exporter.share(3 * MiB + 1000)
     q = importer.do("open", handle)
     want = (f"{q} {3 * MiB + 1000} type 2 context 1 start 1 range 1 mapped 1 "
-            "capable 0 ordinal 0 id 1 retain CUDA_ERROR_INVALID_VALUE")
+            "capable 0 ordinal 0 id 1 decompressible 0 "
+            "retain CUDA_ERROR_INVALID_VALUE")
     expect(importer.do("attributes", q), want)
     expect(importer.do("attributes", f"{int(q, 16) + MiB:x}"), want)
     true(importer.say("attributes",
