@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * blocks: memory, and what it must hold.
+ */
+#include "sequence.h"
+
+struct block blocks[N_BLOCKS];
+int n_wrong;
+
+static int last_serial;
+
+bool is_ours(const struct block *b)
+{
+	return b->kind != PAGEABLE;
+}
+
+bool is_device(const struct block *b)
+{
+	return b->kind >= LINEAR && b->kind <= MANAGED;
+}
+
+bool is_linear(const struct block *b)
+{
+	return b->kind == LINEAR || b->kind == PITCHED;
+}
+
+struct block *some_block(bool (*fits)(const struct block *))
+{
+	struct block *found[N_BLOCKS], *b;
+	uint32_t n = 0;
+
+	for (b = blocks; b < blocks + N_BLOCKS; b++)
+		if (b->kind != NONE && fits(b))
+			found[n++] = b;
+	if (n == 0) {
+		printf(" no block");
+		return NULL;
+	}
+	b = found[chance(n)];
+	printf(" b%d", b->serial);
+	return b;
+}
+
+struct block *new_block(enum kind kind, CUdeviceptr p, size_t size)
+{
+	struct block *b = blocks;
+
+	while (b->kind != NONE)
+		b++;
+	CHECK(b < blocks + N_BLOCKS);
+	*b = (struct block){.kind = kind,
+			    .serial = last_serial++,
+			    .ctx = owner(current()),
+			    .p = p,
+			    .size = size,
+			    .shadow = malloc(size)};
+	CHECK(b->shadow);
+	if (is_linear(b))
+		sim_client_note_alloc(pointer(p), size);
+	printf(" b%d", b->serial);
+	return b;
+}
+
+void forget_block(struct block *b)
+{
+	if (is_linear(b))
+		sim_client_note_free(pointer(b->p));
+	free(b->shadow);
+	b->kind = NONE;
+}
+
+bool settle(struct block *b)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (b->done)
+		result = cuEventSynchronize(b->done);
+	if (result != CUDA_SUCCESS)
+		also("its work", result);
+	return result == CUDA_SUCCESS;
+}
+
+void look_at(struct block *b, const unsigned char *data, size_t at, size_t size)
+{
+	size_t i = 0;
+
+	if (!b->is_known)
+		return;
+	printf(" sum %016" PRIx64, victim_hash(HASH_START, data, size));
+	while (i < size && data[i] == b->shadow[at + i])
+		i++;
+	if (i == size)
+		return;
+	printf(" WRONG at %zu: %02x for %02x", at + i, data[i],
+	       b->shadow[at + i]);
+	n_wrong++;
+}
+
+/* ---- work and shadows -------------------------------------------------- */
+
+static int index_of(const struct block *b)
+{
+	return (int)(b - blocks);
+}
+
+struct action set_of(struct block *to, size_t at, size_t size, uint32_t value,
+		     unsigned unit)
+{
+	return (struct action){.to = index_of(to),
+			       .to_serial = to->serial,
+			       .from = -1,
+			       .dst.at = at,
+			       .width = size,
+			       .height = 1,
+			       .depth = 1,
+			       .value = value,
+			       .unit = unit};
+}
+
+struct action copy_of(struct block *to, size_t at, struct block *from,
+		      size_t from_at, size_t size)
+{
+	struct action a = set_of(to, at, size, 0, 1);
+
+	a.from = index_of(from);
+	a.from_serial = from->serial;
+	a.src.at = from_at;
+	return a;
+}
+
+static bool is_same(int i, int serial)
+{
+	return i < 0 || (blocks[i].kind != NONE && blocks[i].serial == serial);
+}
+
+bool is_live(const struct recording *r)
+{
+	bool is = true;
+
+	for (const struct action *a = r->actions; a < r->actions + r->n; a++)
+		is = is && is_same(a->to, a->to_serial) &&
+		     is_same(a->from, a->from_serial);
+	return is;
+}
+
+static void carry_out(const struct action *a)
+{
+	const struct block *from = a->from < 0 ? NULL : &blocks[a->from];
+	struct block *to = &blocks[a->to];
+	unsigned char *p;
+	size_t x, y, z;
+
+	for (z = 0; z < a->depth; z++) {
+		for (y = 0; y < a->height; y++) {
+			p = to->shadow + a->dst.at + z * a->dst.slice +
+			    y * a->dst.pitch;
+			if (from)
+				memcpy(p,
+				       from->shadow + a->src.at +
+					       z * a->src.slice +
+					       y * a->src.pitch,
+				       a->width);
+			for (x = 0; !from && x < a->width; x++)
+				p[x] = (unsigned char)(a->value >>
+						       x % a->unit * 8);
+		}
+	}
+	if (from)
+		to->is_known = to->is_known && from->is_known;
+	else if (a->width == to->size)
+		to->is_known = true;
+}
+
+/*
+ * Captured work is on memory of its own context alone: what a graph makes of
+ * another's is nowhere said, and a set of it neither.
+ */
+static bool is_own(const struct stream *s, int i)
+{
+	const struct block *b = &blocks[i];
+
+	return i < 0 || !is_linear(b) || b->ctx == owner(s->ctx);
+}
+
+static bool wait_for(struct stream *s, int i)
+{
+	CUresult result = CUDA_SUCCESS;
+
+	if (i >= 0 && blocks[i].done && blocks[i].done != s->event)
+		result = cuStreamWaitEvent(name_of(s), blocks[i].done, 0);
+	if (result != CUDA_SUCCESS)
+		also("order", result);
+	return result == CUDA_SUCCESS;
+}
+
+bool begin_work(struct stream *s, const struct action *actions, int n)
+{
+	for (int i = 0; i < n; i++) {
+		const struct action *a = &actions[i];
+
+		if (is_own(s, a->to) && is_own(s, a->from))
+			continue;
+		if (s->capture || (a->to >= 0 && a->from < 0)) {
+			printf(" of another");
+			return false;
+		}
+	}
+	if (s->capture && s->capture->n + n > N_ACTIONS) {
+		printf(" full");
+		return false;
+	}
+	/* left in another's capture by a call that failed */
+	if (!s->capture && is_capturing(s)) {
+		printf(" joined");
+		return false;
+	}
+	for (int i = 0; !s->capture && i < n; i++)
+		if (!wait_for(s, actions[i].to) ||
+		    !wait_for(s, actions[i].from))
+			return false;
+	return true;
+}
+
+static void is_behind(int i, const struct stream *s)
+{
+	if (i < 0 || blocks[i].kind == PAGEABLE)
+		return;
+	blocks[i].done = s->event;
+	blocks[i].done_ctx = s->ctx;
+}
+
+void end_work(struct stream *s, const struct action *actions, int n,
+	      CUresult result)
+{
+	say(result);
+	if (result != CUDA_SUCCESS)
+		return;
+	if (s->capture) {
+		for (int i = 0; i < n; i++)
+			s->capture->actions[s->capture->n++] = actions[i];
+		return;
+	}
+	TRY(cuEventRecord(s->event, name_of(s)));
+	for (int i = 0; i < n; i++) {
+		if (actions[i].to >= 0)
+			carry_out(&actions[i]);
+		is_behind(actions[i].to, s);
+		is_behind(actions[i].from, s);
+	}
+}

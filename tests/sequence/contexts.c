@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * contexts: which is current, how they begin and end.
+ */
+#include "sequence.h"
+
+enum { DEPTH = 3 };
+
+struct context contexts[N_CTX];
+
+static int stacks[N_THREADS][DEPTH], depths[N_THREADS];
+
+int current(void)
+{
+	CUcontext ctx = NULL;
+
+	TRY(cuCtxGetCurrent(&ctx));
+	for (int i = 0; ctx && i < N_CTX; i++)
+		if (contexts[i].handle == ctx)
+			return i;
+	return -1;
+}
+
+int owner(int ctx)
+{
+	return ctx == GREEN ? PRIMARY : ctx;
+}
+
+/* ---- which is current --------------------------------------------------- */
+
+static int some_context(void)
+{
+	int i = (int)chance(N_CTX);
+
+	printf(" c%d", i);
+	return contexts[i].handle ? i : -1;
+}
+
+static void note_push(int ctx)
+{
+	stacks[me][depths[me]++] = ctx;
+}
+
+void enter(void)
+{
+	if (depths[me] > 0)
+		return;
+	TRY(cuCtxSetCurrent(contexts[PRIMARY].handle));
+	note_push(PRIMARY);
+}
+
+void op_ctx_push(void)
+{
+	int i = some_context();
+
+	if (i < 0 || depths[me] == DEPTH)
+		return;
+	if (say(cuCtxPushCurrent(contexts[i].handle)) == CUDA_SUCCESS)
+		note_push(i);
+}
+
+void op_ctx_pop(void)
+{
+	CUcontext popped;
+
+	if (depths[me] == 1 && chance(3) > 0)
+		return;
+	if (say(cuCtxPopCurrent(&popped)) == CUDA_SUCCESS)
+		depths[me]--;
+}
+
+void op_ctx_set(void)
+{
+	int i = some_context();
+
+	if (i < 0 && chance(4) > 0)
+		return;
+	say(cuCtxSetCurrent(i < 0 ? NULL : contexts[i].handle));
+	depths[me] -= depths[me] > 0;
+	if (i >= 0)
+		note_push(i);
+}
+
+/* ---- contexts that begin and end: not beside captures, of which it is nowhere
+ * said what becomes ------------------------------------------------------- */
+
+void op_ctx_create(void)
+{
+	int i = 1 + (int)chance(GREEN - 1);
+
+	if (contexts[i].handle || depths[me] == DEPTH || !no_captures())
+		return;
+	printf(" c%d", i);
+	if (say(cuCtxCreate_v2(&contexts[i].handle, 0, device)) == CUDA_SUCCESS)
+		note_push(i);
+}
+
+void op_green_create(void)
+{
+	struct context *c = &contexts[GREEN];
+
+	if (c->handle || !no_captures())
+		return;
+	if (say(cuGreenCtxCreate(&c->green, victim_units(device), device,
+				 CU_GREEN_CTX_DEFAULT_STREAM)) == CUDA_SUCCESS)
+		TRY(cuCtxFromGreenCtx(&c->handle, c->green));
+}
+
+/*
+ * No thread has it current, but maybe this one: that of a thread to which one
+ * that is gone stays current crashes the driver now and then (HACKING.md).
+ */
+static bool is_current_elsewhere(int ctx)
+{
+	for (int t = 0; t < N_THREADS; t++)
+		for (int i = 0; i < depths[t]; i++)
+			if (stacks[t][i] == ctx &&
+			    (t != me || i != depths[t] - 1))
+				return true;
+	return false;
+}
+
+/*
+ * Before an end: what is not of cuMemAlloc is freed, for whether it goes too is
+ * the driver's to say, and other contexts' work on what goes is waited for.
+ * That of its own is not.
+ */
+static bool prepare_end(int ctx)
+{
+	struct block *b;
+
+	for (int i = 0; i < N_GRAPHS; i++)
+		if (graphs[i].graph && graphs[i].ctx == ctx)
+			drop_graph(&graphs[i]);
+	for (b = blocks + 1; b < blocks + N_BLOCKS; b++) {
+		if (b->kind == NONE || !b->done ||
+		    (b->ctx != ctx && b->done_ctx != ctx) ||
+		    (is_linear(b) && b->ctx == ctx && b->done_ctx == ctx))
+			continue;
+		if (!settle(b))
+			return false;
+		b->done = NULL;
+	}
+	for (b = blocks + 1; b < blocks + N_BLOCKS; b++) {
+		if ((b->kind != HOST && b->kind != MANAGED) || b->ctx != ctx)
+			continue;
+		if (say(b->kind == HOST ? cuMemFreeHost((void *)(uintptr_t)b->p)
+					: cuMemFree(b->p)) != CUDA_SUCCESS)
+			return false;
+		forget_block(b);
+	}
+	return true;
+}
+
+static void note_end(int ctx)
+{
+	for (struct block *b = blocks; b < blocks + N_BLOCKS; b++)
+		if (is_linear(b) && b->ctx == ctx)
+			forget_block(b);
+	forget_streams(ctx);
+	contexts[ctx].sleeper = NULL;
+}
+
+void op_ctx_destroy(void)
+{
+	int i = 1 + (int)chance(GREEN - 1);
+
+	printf(" c%d", i);
+	if (!contexts[i].handle || is_current_elsewhere(i) || !no_captures() ||
+	    !prepare_end(i))
+		return;
+	if (say(cuCtxDestroy(contexts[i].handle)) != CUDA_SUCCESS)
+		return;
+	note_end(i);
+	contexts[i].handle = NULL;
+	if (depths[me] > 0 && stacks[me][depths[me] - 1] == i)
+		depths[me]--;
+}
+
+/* The same handle, alive again before anybody else can use it. */
+void op_ctx_reset(void)
+{
+	CUdeviceptr p = 0;
+
+	if (!no_captures() || !prepare_end(PRIMARY))
+		return;
+	if (also("reset", cuDevicePrimaryCtxReset(device)) != CUDA_SUCCESS)
+		return;
+	note_end(PRIMARY);
+	if (current() == PRIMARY) {
+		also("alloc", cuMemAlloc(&p, 1000));
+		also("sync", cuCtxSynchronize());
+	}
+	also("retain",
+	     cuDevicePrimaryCtxRetain(&contexts[PRIMARY].handle, device));
+}
+
+/* Its streams first. */
+void op_green_destroy(void)
+{
+	struct context *c = &contexts[GREEN];
+
+	if (!c->handle || is_current_elsewhere(GREEN) || current() == GREEN ||
+	    !no_captures() || !prepare_end(GREEN))
+		return;
+	for (struct stream *s = streams; s < streams + N_CREATED; s++) {
+		if (!s->is_live || s->ctx != GREEN)
+			continue;
+		say(cuStreamSynchronize(s->handle));
+		say(cuStreamDestroy(s->handle));
+	}
+	say(cuGreenCtxDestroy(c->green));
+	note_end(GREEN);
+	c->handle = NULL;
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * sequence SEED [N_OPS]: calls of the driver at random, one line for each
+ * operation: its number, name, arguments and answers; objects by their numbers,
+ * never addresses, handles or times. All of it must be the same without and
+ * with the shim (sequence.test, tests/gpu/sequence). A line with WRONG tells of
+ * data that is not what it must be.
+ *
+ * Three threads take turns, each with its own stack of contexts. Nothing is
+ * done that is undefined by CUDA's rules or known to differ (README.md,
+ * Limits).
+ */
+#include <pthread.h>
+
+#include "sequence.h"
+
+CUdevice device;
+CUmemoryPool pool;
+int me;
+
+static uint64_t state;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t passed = PTHREAD_COND_INITIALIZER;
+static void (*turn_does)(void); /* what the thread `me` is to do */
+static bool is_over;
+
+static const struct {
+	const char *name;
+	uint32_t weights[2]; /* the second: while it captures */
+	void (*run)(void);
+} operations[] = {
+#define X(name, weight, within) {#name, {weight, within}, op_##name},
+	OPERATIONS(X)
+#undef X
+};
+
+uint32_t chance(uint32_t n)
+{
+	return victim_random(&state) % n;
+}
+
+CUresult say(CUresult result)
+{
+	printf(": %s", victim_name(result));
+	return result;
+}
+
+CUresult also(const char *what, CUresult result)
+{
+	printf("; %s", what);
+	return say(result);
+}
+
+void *find(const char *name, int version)
+{
+	CUdriverProcAddressQueryResult found;
+	void *address = NULL;
+
+	if (cuGetProcAddress_v2(name, &address, version, 0, &found) !=
+	    CUDA_SUCCESS)
+		address = NULL;
+	printf(" %s %d", name, version);
+	if (!address)
+		printf(" is not there");
+	return address;
+}
+
+static void one_operation(void)
+{
+	int which = is_capturer() && chance(3) > 0;
+	uint32_t sum = 0, at;
+	size_t i;
+
+	for (i = 0; i < sizeof(operations) / sizeof(*operations); i++)
+		sum += operations[i].weights[which];
+	at = chance(sum);
+	if (chance(3) > 0)
+		enter();
+	for (i = 0; at >= operations[i].weights[which]; i++)
+		at -= operations[i].weights[which];
+	printf(" %s", operations[i].name);
+	operations[i].run();
+}
+
+/* ---- turns -------------------------------------------------------------- */
+
+static void *thread(void *number)
+{
+	int self = (int)(intptr_t)number;
+
+	pthread_mutex_lock(&lock);
+	while (!is_over) {
+		if (turn_does && me == self) {
+			turn_does();
+			turn_does = NULL;
+			pthread_cond_broadcast(&passed);
+		}
+		pthread_cond_wait(&passed, &lock);
+	}
+	pthread_mutex_unlock(&lock);
+	return NULL;
+}
+
+static void give_turn(int to, void (*does)(void))
+{
+	pthread_mutex_lock(&lock);
+	me = to;
+	turn_does = does;
+	pthread_cond_broadcast(&passed);
+	while (turn_does)
+		pthread_cond_wait(&passed, &lock);
+	pthread_mutex_unlock(&lock);
+}
+
+static void set_primary(void)
+{
+	TRY(cuCtxSetCurrent(contexts[PRIMARY].handle));
+}
+
+static void end_captures(void)
+{
+	set_primary();
+	for (int i = 0; i < N_CREATED; i++)
+		if (streams[i].capture && streams[i].capturer == me)
+			end_capture(&streams[i]);
+}
+
+/* Everything is looked at, and freed. */
+static void finish(void)
+{
+	CUresult result;
+
+	set_primary();
+	for (struct block *b = blocks + 1; b < blocks + N_BLOCKS; b++) {
+		unsigned char *data;
+
+		if (b->kind == NONE || !settle(b))
+			continue;
+		data = malloc(b->size);
+		CHECK(data);
+		TRY(cuMemcpy((CUdeviceptr)(uintptr_t)data, b->p, b->size));
+		printf("b%d of %zu:", b->serial, b->size);
+		look_at(b, data, 0, b->size);
+		result = b->kind == HOST
+				 ? cuMemFreeHost((void *)(uintptr_t)b->p)
+				 : cuMemFree(b->p);
+		say(result);
+		printf("\n");
+		if (result == CUDA_SUCCESS)
+			forget_block(b);
+		free(data);
+	}
+	for (int i = 0; i < GREEN; i++) {
+		if (!contexts[i].handle)
+			continue;
+		TRY(cuCtxSetCurrent(contexts[i].handle));
+		TRY(cuCtxSynchronize());
+	}
+}
+
+static void start(void)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+	static unsigned char constant[256 * KiB];
+	struct block *b;
+
+	contexts[PRIMARY].handle = victim_start(0);
+	TRY(cuDeviceGet(&device, 0));
+	TRY(cuMemPoolCreate(&pool, &props));
+	for (size_t i = 0; i < sizeof(constant); i++)
+		constant[i] = (unsigned char)chance(256);
+	b = new_block(PAGEABLE, (CUdeviceptr)(uintptr_t)constant,
+		      sizeof(constant));
+	memcpy(b->shadow, constant, sizeof(constant));
+	b->is_known = true;
+	printf("\n");
+}
+
+int main(int argc, char **argv)
+{
+	int n_ops = argc > 2 ? atoi(argv[2]) : 300;
+	pthread_t threads[N_THREADS];
+
+	if (argc < 2)
+		return 2;
+	state = strtoull(argv[1], NULL, 0);
+	start();
+	for (int i = 0; i < N_THREADS; i++)
+		CHECK(pthread_create(&threads[i], NULL, thread,
+				     (void *)(intptr_t)i) == 0);
+	for (int i = 0; i < N_THREADS; i++)
+		give_turn(i, enter);
+	for (int i = 0; i < n_ops; i++) {
+		int t = (int)chance(N_THREADS);
+
+		printf("%d t%d", i, t);
+		give_turn(t, one_operation);
+		printf("\n");
+		fflush(stdout);
+	}
+	for (int i = 0; i < N_THREADS; i++)
+		give_turn(i, end_captures);
+	printf("\n");
+	give_turn(0, finish);
+	printf("all were called: %d\n", all_called());
+	printf("wrong: %d, violations: %ld\n", n_wrong,
+	       sim_client_violations());
+	pthread_mutex_lock(&lock);
+	is_over = true;
+	pthread_cond_broadcast(&passed);
+	pthread_mutex_unlock(&lock);
+	for (int i = 0; i < N_THREADS; i++)
+		pthread_join(threads[i], NULL);
+	return n_wrong > 0;
+}
