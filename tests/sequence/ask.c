@@ -86,9 +86,12 @@ void op_range(void)
 void op_info(void)
 {
 	size_t bytes = 0, total = 0, live = 0;
+	int here = current();
 
-	for (int i = 0; i < N_BLOCKS; i++)
-		live += is_linear(&blocks[i]) ? blocks[i].size : 0;
+	for (const struct block *b = blocks; b < blocks + N_BLOCKS; b++)
+		if (is_linear(b) && here >= 0 &&
+		    contexts[b->ctx].device == contexts[here].device)
+			live += b->size;
 	if (say(cuMemGetInfo(&bytes, &total)) == CUDA_SUCCESS)
 		printf(" %d %d", bytes > 0, bytes + live <= total);
 }
@@ -153,17 +156,18 @@ void op_advise(void)
 	struct stream *s = some_stream();
 	CUresult(CUDAAPI * advise)(CUdeviceptr, size_t, CUmem_advise, CUdevice);
 	CUresult(CUDAAPI * fetch)(CUdeviceptr, size_t, CUdevice, CUstream);
+	CUdevice d = contexts[PRIMARY].device;
 	struct action a;
 
 	*(void **)&advise = find("cuMemAdvise", 8000);
 	*(void **)&fetch = find("cuMemPrefetchAsync", 8000);
 	if (!b || !s || s->capture || !advise || !fetch)
 		return;
-	say(advise(b->p, b->size, CU_MEM_ADVISE_SET_READ_MOSTLY, device));
-	say(advise(b->p, b->size, CU_MEM_ADVISE_UNSET_READ_MOSTLY, device));
+	say(advise(b->p, b->size, CU_MEM_ADVISE_SET_READ_MOSTLY, d));
+	say(advise(b->p, b->size, CU_MEM_ADVISE_UNSET_READ_MOSTLY, d));
 	a = copy_of(b, 0, b, 0, 0);
 	if (begin_work(s, &a, 1))
-		end_work(s, &a, 1, fetch(b->p, b->size, device, name_of(s)));
+		end_work(s, &a, 1, fetch(b->p, b->size, d, name_of(s)));
 }
 
 /* A wait for what is so already. */

@@ -193,14 +193,23 @@ static bool wait_for(struct stream *s, int i)
 	return result == CUDA_SUCCESS;
 }
 
+/* Memory of pools is its own device's alone. */
+static bool is_near(const struct stream *s, int i)
+{
+	return i < 0 || (blocks[i].kind != ASYNC && blocks[i].kind != POOLED) ||
+	       contexts[s->ctx].device == contexts[PRIMARY].device;
+}
+
 bool begin_work(struct stream *s, const struct action *actions, int n)
 {
 	for (int i = 0; i < n; i++) {
 		const struct action *a = &actions[i];
 
-		if (is_own(s, a->to) && is_own(s, a->from))
+		if (is_own(s, a->to) && is_own(s, a->from) &&
+		    is_near(s, a->to) && is_near(s, a->from))
 			continue;
-		if (s->capture || (a->to >= 0 && a->from < 0)) {
+		if (s->capture || a->from < 0 || !is_near(s, a->to) ||
+		    !is_near(s, a->from)) {
 			printf(" of another");
 			return false;
 		}

@@ -49,6 +49,13 @@ void enter(void)
 	note_push(PRIMARY);
 }
 
+void leave(void)
+{
+	depths[me] = 0;
+	own_mode[me] = CU_STREAM_CAPTURE_MODE_GLOBAL;
+	forget_own_streams();
+}
+
 void op_ctx_push(void)
 {
 	int i = some_context();
@@ -91,17 +98,19 @@ void op_ctx_create(void)
 	if (contexts[i].handle || depths[me] == DEPTH || !no_captures())
 		return;
 	printf(" c%d", i);
-	if (say(cuCtxCreate_v2(&contexts[i].handle, 0, device)) == CUDA_SUCCESS)
+	if (say(cuCtxCreate_v2(&contexts[i].handle, 0, contexts[i].device)) ==
+	    CUDA_SUCCESS)
 		note_push(i);
 }
 
 void op_green_create(void)
 {
 	struct context *c = &contexts[GREEN];
+	CUdevice d = c->device;
 
 	if (c->handle || !no_captures())
 		return;
-	if (say(cuGreenCtxCreate(&c->green, victim_units(device), device,
+	if (say(cuGreenCtxCreate(&c->green, victim_units(d), d,
 				 CU_GREEN_CTX_DEFAULT_STREAM)) == CUDA_SUCCESS)
 		TRY(cuCtxFromGreenCtx(&c->handle, c->green));
 }
@@ -177,22 +186,51 @@ void op_ctx_destroy(void)
 		depths[me]--;
 }
 
+/* More than one, so that the end of one is not that of the context. */
+void op_ctx_retain(void)
+{
+	CUdevice d = contexts[PRIMARY].device;
+	static int n = 1;
+
+	if (n == 1 || chance(2)) {
+		say(cuDevicePrimaryCtxRetain(&contexts[PRIMARY].handle, d));
+		n++;
+	} else {
+		say(cuDevicePrimaryCtxRelease(d));
+		n--;
+	}
+}
+
+/* A green context as a peer is nowhere spoken of. */
+void op_ctx_peer(void)
+{
+	int c = some_context(), here = current();
+
+	if (c < 0 || here < 0 || c == here || c == GREEN || here == GREEN ||
+	    !no_captures())
+		return;
+	if (chance(3) > 0)
+		say(cuCtxEnablePeerAccess(contexts[c].handle, 0));
+	else
+		say(cuCtxDisablePeerAccess(contexts[c].handle));
+}
+
 /* The same handle, alive again before anybody else can use it. */
 void op_ctx_reset(void)
 {
+	CUdevice d = contexts[PRIMARY].device;
 	CUdeviceptr p = 0;
 
 	if (!no_captures() || !prepare_end(PRIMARY))
 		return;
-	if (also("reset", cuDevicePrimaryCtxReset(device)) != CUDA_SUCCESS)
+	if (also("reset", cuDevicePrimaryCtxReset(d)) != CUDA_SUCCESS)
 		return;
 	note_end(PRIMARY);
 	if (current() == PRIMARY) {
 		also("alloc", cuMemAlloc(&p, 1000));
 		also("sync", cuCtxSynchronize());
 	}
-	also("retain",
-	     cuDevicePrimaryCtxRetain(&contexts[PRIMARY].handle, device));
+	also("retain", cuDevicePrimaryCtxRetain(&contexts[PRIMARY].handle, d));
 }
 
 /* Its streams first. */

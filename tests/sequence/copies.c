@@ -236,13 +236,18 @@ typedef CUresult(CUDAAPI *boxes_fn)(size_t, CUDA_MEMCPY3D_BATCH_OP *,
 /*
  * In a green context's stream the driver crashes in other memory (README.md,
  * "emulated: green contexts"), and the simulator says so of captured ones, too,
- * which the driver refuses.
+ * which the driver refuses. Between devices that cannot be peers the shim
+ * refuses one (README.md, Limits).
  */
 static bool may_batch(const struct stream *s, const struct block *to,
 		      const struct block *from)
 {
-	return s->ctx != GREEN ||
-	       (is_linear(to) && is_linear(from) && !s->capture);
+	CUdevice d = contexts[s->ctx].device;
+
+	return contexts[to->ctx].device == d &&
+	       contexts[from->ctx].device == d &&
+	       (s->ctx != GREEN ||
+		(is_linear(to) && is_linear(from) && !s->capture));
 }
 
 /* That of 12.8 says which copy failed. */

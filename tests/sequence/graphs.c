@@ -8,7 +8,7 @@ struct graph graphs[N_GRAPHS];
 
 static const char *const modes[] = {"global", "thread", "relaxed"};
 
-static CUstreamCaptureMode own_mode[N_THREADS];
+CUstreamCaptureMode own_mode[N_THREADS];
 
 /* ---- captures ------------------------------------------------------------ */
 

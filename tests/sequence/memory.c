@@ -77,7 +77,9 @@ static void alloc_in_stream(enum kind kind)
 	CUresult result;
 
 	/* no more than one allocation node a graph, see capture_alloc */
-	if (!s || s->capture || current() < 0 || !has_room(size))
+	if (!s || s->capture || current() < 0 ||
+	    contexts[s->ctx].device != contexts[PRIMARY].device ||
+	    !has_room(size))
 		return;
 	result = kind == ASYNC
 			 ? cuMemAllocAsync(&p, size, name_of(s))

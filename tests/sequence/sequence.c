@@ -14,7 +14,6 @@
 
 #include "sequence.h"
 
-CUdevice device;
 CUmemoryPool pool;
 int me;
 
@@ -22,7 +21,8 @@ static uint64_t state;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t passed = PTHREAD_COND_INITIALIZER;
 static void (*turn_does)(void); /* what the thread `me` is to do */
-static bool is_over;
+static bool is_over, thread_ends;
+static pthread_t threads[N_THREADS];
 
 static const struct {
 	const char *name;
@@ -94,11 +94,28 @@ static void *thread(void *number)
 			turn_does();
 			turn_does = NULL;
 			pthread_cond_broadcast(&passed);
+			if (thread_ends)
+				break;
 		}
 		pthread_cond_wait(&passed, &lock);
 	}
 	pthread_mutex_unlock(&lock);
 	return NULL;
+}
+
+static void start_thread(int number)
+{
+	CHECK(pthread_create(&threads[number], NULL, thread,
+			     (void *)(intptr_t)number) == 0);
+}
+
+/* Its work goes on; another comes in its place. */
+void op_thread_end(void)
+{
+	if (is_capturer())
+		return;
+	thread_ends = true;
+	leave();
 }
 
 static void give_turn(int to, void (*does)(void))
@@ -110,6 +127,11 @@ static void give_turn(int to, void (*does)(void))
 	while (turn_does)
 		pthread_cond_wait(&passed, &lock);
 	pthread_mutex_unlock(&lock);
+	if (!thread_ends)
+		return;
+	pthread_join(threads[to], NULL);
+	thread_ends = false;
+	start_thread(to);
 }
 
 static void set_primary(void)
@@ -164,9 +186,14 @@ static void start(void)
 				.location.type = CU_MEM_LOCATION_TYPE_DEVICE};
 	static unsigned char constant[256 * KiB];
 	struct block *b;
+	int n_devices;
 
 	contexts[PRIMARY].handle = victim_start(0);
-	TRY(cuDeviceGet(&device, 0));
+	for (int i = 0; i < N_CTX; i++)
+		TRY(cuDeviceGet(&contexts[i].device, 0));
+	/* one of the others' is another device's, where there is one */
+	TRY(cuDeviceGetCount(&n_devices));
+	TRY(cuDeviceGet(&contexts[GREEN - 1].device, n_devices > 1));
 	TRY(cuMemPoolCreate(&pool, &props));
 	for (size_t i = 0; i < sizeof(constant); i++)
 		constant[i] = (unsigned char)chance(256);
@@ -180,15 +207,13 @@ static void start(void)
 int main(int argc, char **argv)
 {
 	int n_ops = argc > 2 ? atoi(argv[2]) : 300;
-	pthread_t threads[N_THREADS];
 
 	if (argc < 2)
 		return 2;
 	state = strtoull(argv[1], NULL, 0);
 	start();
 	for (int i = 0; i < N_THREADS; i++)
-		CHECK(pthread_create(&threads[i], NULL, thread,
-				     (void *)(intptr_t)i) == 0);
+		start_thread(i);
 	for (int i = 0; i < N_THREADS; i++)
 		give_turn(i, enter);
 	for (int i = 0; i < n_ops; i++) {

@@ -81,6 +81,7 @@ struct graph {
 
 struct context {
 	CUcontext handle; /* NULL: none */
+	CUdevice device;
 	CUgreenCtx green;
 	CUfunction sleeper; /* NULL: not loaded */
 };
@@ -89,10 +90,9 @@ extern struct context contexts[N_CTX];
 extern struct stream streams[N_STREAMS];
 extern struct block blocks[N_BLOCKS]; /* the first is pageable and constant */
 extern struct graph graphs[N_GRAPHS];
-extern CUdevice device;
-extern CUmemoryPool pool;
-extern int me;	    /* whose turn it is */
-extern int n_wrong; /* blocks that did not hold what they should */
+extern CUmemoryPool pool; /* of the first device */
+extern int me;		  /* whose turn it is */
+extern int n_wrong;	  /* blocks that did not hold what they should */
 
 /* ---- chance and answers ------------------------------------------------ */
 
@@ -114,16 +114,18 @@ int current(void);
 /* Whose memory it is: a green context's is the primary one's. */
 int owner(int ctx);
 bool no_captures(void);
-/* A thread begins with the primary one. */
+/* A thread begins with the primary one, and ends with what it has current. */
 void enter(void);
+void leave(void);
 /* Any that this thread can give work to; says which; NULL: none. */
 struct stream *some_stream(void);
 /* Of the current context, by any of its names. */
 struct stream *null_stream(void);
 /* Its own capture, or one that it was drawn into. */
 bool is_capturing(const struct stream *s);
-/* Their context has ended. */
+/* Their context has ended, or the thread whose own they are. */
 void forget_streams(int ctx);
+void forget_own_streams(void);
 CUstream name_of(const struct stream *s);
 /* Host functions that this stream will call; whether all were. */
 void note_calls(struct stream *s, int n);
@@ -168,6 +170,8 @@ bool is_live(const struct recording *r);
 
 /* No other thread's capture is lost by an allocation or a free of this one. */
 bool harms_no_capture(void);
+/* A thread's own: global at first. */
+extern CUstreamCaptureMode own_mode[N_THREADS];
 /* Whether this thread has one open. */
 bool is_capturer(void);
 void end_capture(struct stream *s);
@@ -233,6 +237,9 @@ void drop_graph(struct graph *g);
 	X(ctx_push, 4, 0)                                                      \
 	X(ctx_pop, 3, 0)                                                       \
 	X(ctx_set, 4, 1)                                                       \
+	X(ctx_retain, 2, 0)                                                    \
+	X(ctx_peer, 4, 0)                                                      \
+	X(thread_end, 2, 0)                                                    \
 	X(ctx_reset, 1, 0)                                                     \
 	X(green_create, 2, 0)                                                  \
 	X(green_destroy, 1, 0)

@@ -243,6 +243,13 @@ bool all_called(void)
 	return n_called == n_to_call;
 }
 
+void forget_own_streams(void)
+{
+	for (int i = 0; i < N_CTX; i++)
+		streams[N_CREATED + i * (1 + N_THREADS) + 1 + me].is_live =
+			false;
+}
+
 void forget_streams(int ctx)
 {
 	for (int i = 0; i < N_STREAMS; i++)
