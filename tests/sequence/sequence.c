@@ -56,8 +56,12 @@ void *find(const char *name, int version)
 	CUdriverProcAddressQueryResult found;
 	void *address = NULL;
 
-	if (cuGetProcAddress_v2(name, &address, version, 0, &found) !=
-	    CUDA_SUCCESS)
+	if (cuGetProcAddress_v2(
+		    name, &address, version,
+		    IS_PER_THREAD
+			    ? CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM
+			    : 0,
+		    &found) != CUDA_SUCCESS)
 		address = NULL;
 	printf(" %s %d", name, version);
 	if (!address)

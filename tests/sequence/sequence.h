@@ -12,6 +12,13 @@
 
 #include "../e2e/victim_link.h"
 
+/* Built once more so: the NULL stream is then the thread's own (cuda.h). */
+#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
+#define IS_PER_THREAD true
+#else
+#define IS_PER_THREAD false
+#endif
+
 enum {
 	N_THREADS = 3,
 	PRIMARY = 0,

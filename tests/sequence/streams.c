@@ -30,13 +30,16 @@ static struct stream *default_stream(int which)
 	int ctx = current();
 	struct stream *s;
 
-	if (ctx < 0)
+	/* whether a green context has any of threads is nowhere said */
+	if (ctx < 0 || (ctx == GREEN && which > 0))
 		return NULL;
 	s = &streams[N_CREATED + ctx * (1 + N_THREADS) + which];
 	if (!s->is_live) {
 		*s = (struct stream){.is_live = true,
 				     .is_legacy = which == 0,
-				     .handle = CU_STREAM_PER_THREAD,
+				     .handle = which == 0
+						       ? CU_STREAM_LEGACY
+						       : CU_STREAM_PER_THREAD,
 				     .ctx = ctx};
 		TRY(cuEventCreate(&s->event, CU_EVENT_DISABLE_TIMING));
 	}
@@ -50,8 +53,8 @@ struct stream *null_stream(void)
 	/* what waits ends captures, too: not always */
 	if (chance(4) > 0 && !harms_no_capture())
 		return NULL;
-	s = default_stream(0);
-	printf(s ? " null" : " no context");
+	s = default_stream(IS_PER_THREAD ? 1 + me : 0);
+	printf(s ? " null" : " none");
 	return s;
 }
 
@@ -69,7 +72,6 @@ struct stream *some_stream(void)
 			found[n] = found[n + 1] = i, n += 2;
 	if (current() >= 0)
 		found[n++] = N_CREATED;
-	/* which a green context has is nowhere said */
 	if (current() >= 0 && current() != GREEN)
 		found[n++] = N_CREATED + 1;
 	i = n > 0 ? found[chance((uint32_t)n)] : N_CREATED;
@@ -84,8 +86,9 @@ struct stream *some_stream(void)
 
 CUstream name_of(const struct stream *s)
 {
-	if (s->is_legacy)
-		return chance(2) ? CU_STREAM_LEGACY : NULL;
+	if (s->is_legacy != IS_PER_THREAD && s >= streams + N_CREATED &&
+	    chance(2))
+		return NULL;
 	return s->handle;
 }
 

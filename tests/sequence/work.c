@@ -4,6 +4,11 @@
  */
 #include "sequence.h"
 
+static bool has_plain_calls(void)
+{
+	return current() >= 0 && !(IS_PER_THREAD && current() == GREEN);
+}
+
 /* ---- past the end ------------------------------------------------------- */
 
 /* Where the driver refuses it, and the shim too; not so in a created stream by
@@ -15,7 +20,7 @@ void op_copy_past(void)
 	size_t past = 1 + chance(64), n;
 	CUdeviceptr end;
 
-	if (!to || !s || current() < 0)
+	if (!to || !s || !has_plain_calls())
 		return;
 	n = to->size < 64 ? to->size : 64;
 	end = to->p + to->size - n;
@@ -36,7 +41,7 @@ void op_set_past(void)
 
 	/* nor by one who may not set it at all; a capture lets it pass (H200)
 	 */
-	if (!b || !s || current() < 0 || b->ctx != owner(s->ctx) ||
+	if (!b || !s || !has_plain_calls() || b->ctx != owner(s->ctx) ||
 	    b->ctx != owner(current()) || is_capturing(s))
 		return;
 	printf(" %zu past", past);
