@@ -15,6 +15,12 @@ static void show_context(CUcontext ctx)
 	printf(i < N_CTX && ctx ? " c%d" : " none", i);
 }
 
+/* How a pool's memory lies is a matter of time. */
+static bool is_asked(const struct block *b)
+{
+	return is_linear(b) || b->kind == MANAGED || b->kind == HOST;
+}
+
 /* As an offset, or as itself where it names nothing of this run. */
 static void show(CUpointer_attribute what, uint64_t value, struct block *b)
 {
@@ -45,7 +51,7 @@ static void show(CUpointer_attribute what, uint64_t value, struct block *b)
 /* Of some place in it. */
 void op_attributes(void)
 {
-	struct block *b = some_block(is_ours);
+	struct block *b = some_block(is_asked);
 	uint64_t value;
 	size_t at;
 
@@ -69,14 +75,15 @@ void op_attributes(void)
 
 void op_range(void)
 {
-	struct block *b = some_block(is_ours);
+	struct block *b = some_block(is_asked);
 	CUdeviceptr base = 0;
 	size_t size = 0, at;
 
 	if (!b)
 		return;
-	/* behind one whose pages are not full there is nothing */
-	at = chance((uint32_t)b->size + (is_linear(b) && b->size % 512));
+	/* what is left of its last 512 bytes is nobody's */
+	at = chance((uint32_t)(is_linear(b) ? (b->size + 511) / 512 * 512
+					    : b->size));
 	printf("+%zu", at);
 	if (say(cuMemGetAddressRange(&base, &size, b->p + at)) == CUDA_SUCCESS)
 		printf(" %+" PRId64 " %zu", (int64_t)(base - b->p), size);

@@ -238,6 +238,19 @@ static void is_behind(int i, const struct stream *s)
 	blocks[i].done_ctx = s->ctx;
 }
 
+/* By a thread without a context, too, if a call went that needs none. */
+static void record(const struct stream *s)
+{
+	bool is_bare = current() < 0;
+	CUcontext popped;
+
+	if (is_bare)
+		TRY(cuCtxPushCurrent(contexts[s->ctx].handle));
+	TRY(cuEventRecord(s->event, name_of(s)));
+	if (is_bare)
+		TRY(cuCtxPopCurrent(&popped));
+}
+
 void end_work(struct stream *s, const struct action *actions, int n,
 	      CUresult result)
 {
@@ -249,7 +262,7 @@ void end_work(struct stream *s, const struct action *actions, int n,
 			s->capture->actions[s->capture->n++] = actions[i];
 		return;
 	}
-	TRY(cuEventRecord(s->event, name_of(s)));
+	record(s);
 	for (int i = 0; i < n; i++) {
 		if (actions[i].to >= 0)
 			carry_out(&actions[i]);

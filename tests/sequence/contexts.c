@@ -129,36 +129,62 @@ static bool is_current_elsewhere(int ctx)
 	return false;
 }
 
+/* Host functions must have been called by its end. */
+static bool finish_calls(int ctx)
+{
+	CUcontext popped;
+	CUresult result;
+
+	if (!contexts[ctx].has_calls)
+		return true;
+	TRY(cuCtxPushCurrent(contexts[ctx].handle));
+	result = say(cuCtxSynchronize());
+	TRY(cuCtxPopCurrent(&popped));
+	contexts[ctx].has_calls = false;
+	return result == CUDA_SUCCESS;
+}
+
+/* It is freed before the end: whether it goes too is the driver's to say. */
+static bool goes_before(const struct block *b, int ctx)
+{
+	if (b->kind == ASYNC || b->kind == POOLED)
+		return b->ctx == ctx || ctx == PRIMARY;
+	return (b->kind == MANAGED || b->kind == HOST) && b->ctx == ctx;
+}
+
 /*
- * Before an end: what is not of cuMemAlloc is freed, for whether it goes too is
- * the driver's to say, and other contexts' work on what goes is waited for.
- * That of its own is not.
+ * Other contexts' work on what goes is waited for, and its own on what stays;
+ * that of its own on its own is not.
  */
+static bool is_waited_for(const struct block *b, int ctx)
+{
+	if (is_linear(b))
+		return (b->ctx == ctx) != (b->done_ctx == ctx);
+	return goes_before(b, ctx) || b->done_ctx == ctx;
+}
+
 static bool prepare_end(int ctx)
 {
-	struct block *b;
-
 	for (int i = 0; i < N_GRAPHS; i++)
 		if (graphs[i].graph && graphs[i].ctx == ctx)
 			drop_graph(&graphs[i]);
-	for (b = blocks + 1; b < blocks + N_BLOCKS; b++) {
-		if (b->kind == NONE || !b->done ||
-		    (b->ctx != ctx && b->done_ctx != ctx) ||
-		    (is_linear(b) && b->ctx == ctx && b->done_ctx == ctx))
+	for (struct block *b = blocks + 1; b < blocks + N_BLOCKS; b++) {
+		if (b->kind == NONE)
 			continue;
-		if (!settle(b))
-			return false;
-		b->done = NULL;
-	}
-	for (b = blocks + 1; b < blocks + N_BLOCKS; b++) {
-		if ((b->kind != HOST && b->kind != MANAGED) || b->ctx != ctx)
-			continue;
-		if (say(b->kind == HOST ? cuMemFreeHost((void *)(uintptr_t)b->p)
+		if (b->done && is_waited_for(b, ctx)) {
+			if (!settle(b))
+				return false;
+			b->done = NULL;
+		}
+		if (goes_before(b, ctx)) {
+			if (say(b->kind == HOST
+					? cuMemFreeHost(pointer(b->p))
 					: cuMemFree(b->p)) != CUDA_SUCCESS)
-			return false;
-		forget_block(b);
+				return false;
+			forget_block(b);
+		}
 	}
-	return true;
+	return finish_calls(ctx);
 }
 
 static void note_end(int ctx)
@@ -223,14 +249,18 @@ void op_ctx_reset(void)
 
 	if (!no_captures() || !prepare_end(PRIMARY))
 		return;
-	if (also("reset", cuDevicePrimaryCtxReset(d)) != CUDA_SUCCESS)
-		return;
-	note_end(PRIMARY);
-	if (current() == PRIMARY) {
-		also("alloc", cuMemAlloc(&p, 1000));
-		also("sync", cuCtxSynchronize());
+	/* whether a pool of the program's outlives it is nowhere said */
+	also("pool", cuMemPoolDestroy(pool));
+	if (also("reset", cuDevicePrimaryCtxReset(d)) == CUDA_SUCCESS) {
+		note_end(PRIMARY);
+		if (current() == PRIMARY) {
+			also("alloc", cuMemAlloc(&p, 1000));
+			also("sync", cuCtxSynchronize());
+		}
+		also("retain",
+		     cuDevicePrimaryCtxRetain(&contexts[PRIMARY].handle, d));
 	}
-	also("retain", cuDevicePrimaryCtxRetain(&contexts[PRIMARY].handle, d));
+	make_pool();
 }
 
 /* Its streams first. */

@@ -6,6 +6,16 @@
 
 /* ---- allocations -------------------------------------------------------- */
 
+CUmemoryPool pool;
+
+void make_pool(void)
+{
+	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
+				.location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+
+	TRY(cuMemPoolCreate(&pool, &props));
+}
+
 static bool has_room(size_t size)
 {
 	size_t live = 0;
@@ -187,7 +197,7 @@ void op_free_async(void)
 
 	if (!b || !s || s->capture || current() < 0 || !harms_no_capture())
 		return;
-	a = copy_of(b, 0, b, 0, 0);
+	a = set_of(b, 0, 0, 0, 1);
 	if (begin_work(s, &a, 1) &&
 	    say(cuMemFreeAsync(b->p, name_of(s))) == CUDA_SUCCESS)
 		forget_block(b);

@@ -14,7 +14,6 @@
 
 #include "sequence.h"
 
-CUmemoryPool pool;
 int me;
 
 static uint64_t state;
@@ -176,7 +175,7 @@ static void finish(void)
 			forget_block(b);
 		free(data);
 	}
-	for (int i = 0; i < GREEN; i++) {
+	for (int i = 0; i < N_CTX; i++) {
 		if (!contexts[i].handle)
 			continue;
 		TRY(cuCtxSetCurrent(contexts[i].handle));
@@ -186,8 +185,6 @@ static void finish(void)
 
 static void start(void)
 {
-	CUmemPoolProps props = {.allocType = CU_MEM_ALLOCATION_TYPE_PINNED,
-				.location.type = CU_MEM_LOCATION_TYPE_DEVICE};
 	static unsigned char constant[256 * KiB];
 	struct block *b;
 	int n_devices;
@@ -198,7 +195,7 @@ static void start(void)
 	/* one of the others' is another device's, where there is one */
 	TRY(cuDeviceGetCount(&n_devices));
 	TRY(cuDeviceGet(&contexts[GREEN - 1].device, n_devices > 1));
-	TRY(cuMemPoolCreate(&pool, &props));
+	make_pool();
 	for (size_t i = 0; i < sizeof(constant); i++)
 		constant[i] = (unsigned char)chance(256);
 	b = new_block(PAGEABLE, (CUdeviceptr)(uintptr_t)constant,

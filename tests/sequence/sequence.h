@@ -91,6 +91,7 @@ struct context {
 	CUdevice device;
 	CUgreenCtx green;
 	CUfunction sleeper; /* NULL: not loaded */
+	bool has_calls;	    /* host functions were given to its streams */
 };
 
 extern struct context contexts[N_CTX];
@@ -98,8 +99,9 @@ extern struct stream streams[N_STREAMS];
 extern struct block blocks[N_BLOCKS]; /* the first is pageable and constant */
 extern struct graph graphs[N_GRAPHS];
 extern CUmemoryPool pool; /* of the first device */
-extern int me;		  /* whose turn it is */
-extern int n_wrong;	  /* blocks that did not hold what they should */
+void make_pool(void);
+extern int me;	    /* whose turn it is */
+extern int n_wrong; /* blocks that did not hold what they should */
 
 /* ---- chance and answers ------------------------------------------------ */
 

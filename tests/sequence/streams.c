@@ -235,10 +235,12 @@ void op_host_call(void)
 
 void note_calls(struct stream *s, int n)
 {
-	if (s->capture)
+	if (s->capture) {
 		s->capture->n_calls += n;
-	else
-		n_to_call += n;
+		return;
+	}
+	n_to_call += n;
+	contexts[s->ctx].has_calls |= n > 0;
 }
 
 bool all_called(void)

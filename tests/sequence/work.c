@@ -4,12 +4,13 @@
  */
 #include "sequence.h"
 
-static bool has_plain_calls(void)
-{
-	return current() >= 0 && !(IS_PER_THREAD && current() == GREEN);
-}
-
 /* ---- past the end ------------------------------------------------------- */
+
+/* Nothing else is wrong with the call. */
+static bool is_plain(const struct stream *s)
+{
+	return s && s->ctx == current() && !(IS_PER_THREAD && s->ctx == GREEN);
+}
 
 /* Where the driver refuses it, and the shim too; not so in a created stream by
  * a thread without a context (README.md, Limits). */
@@ -20,7 +21,7 @@ void op_copy_past(void)
 	size_t past = 1 + chance(64), n;
 	CUdeviceptr end;
 
-	if (!to || !s || !has_plain_calls())
+	if (!to || !is_plain(s))
 		return;
 	n = to->size < 64 ? to->size : 64;
 	end = to->p + to->size - n;
@@ -41,8 +42,7 @@ void op_set_past(void)
 
 	/* nor by one who may not set it at all; a capture lets it pass (H200)
 	 */
-	if (!b || !s || !has_plain_calls() || b->ctx != owner(s->ctx) ||
-	    b->ctx != owner(current()) || is_capturing(s))
+	if (!b || !is_plain(s) || b->ctx != owner(s->ctx) || is_capturing(s))
 		return;
 	printf(" %zu past", past);
 	also("plain", cuMemsetD8(b->p, 1, b->size + past));
