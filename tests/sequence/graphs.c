@@ -225,7 +225,7 @@ void op_capture_mode(void)
 /* ---- graphs -------------------------------------------------------------- */
 
 /* One of which all memory is there: what else a copy of it does is not said. */
-static struct graph *some_graph(void)
+struct graph *some_graph(void)
 {
 	struct graph *found[N_GRAPHS], *g;
 	uint32_t n = 0;
@@ -257,7 +257,8 @@ void op_graph_launch(void)
 	struct stream *s = some_stream();
 	CUresult result;
 
-	if (!g || !s || s->ctx != g->ctx)
+	/* which of both a capture takes is nowhere said */
+	if (!g || !s || s->ctx != g->ctx || (s->capture && g->is_changed))
 		return;
 	if (!g->exec) {
 		if (current() != g->ctx ||
@@ -285,7 +286,7 @@ void op_graph_update(void)
 	CUgraphExecUpdateResultInfo info;
 
 	*(void **)&update = find("cuGraphExecUpdate", 12000);
-	if (!g || !g->exec || !update ||
+	if (!g || !g->exec || !update || g->is_changed ||
 	    say(update(g->exec, g->graph, &info)) == CUDA_SUCCESS)
 		return;
 	say(cuGraphExecDestroy(g->exec));

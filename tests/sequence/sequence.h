@@ -84,6 +84,9 @@ struct graph {
 	CUgraphExec exec;
 	int ctx;
 	struct recording does;
+	bool is_built; /* by these nodes, not captured */
+	CUgraphNode nodes[N_ACTIONS];
+	bool is_changed; /* `exec` is not what `graph` is */
 };
 
 struct context {
@@ -184,6 +187,8 @@ extern CUstreamCaptureMode own_mode[N_THREADS];
 /* Whether this thread has one open. */
 bool is_capturer(void);
 void end_capture(struct stream *s);
+/* One of which all memory is there. */
+struct graph *some_graph(void);
 void drop_graph(struct graph *g);
 
 /* ---- operations: name; how often; how often by a thread that captures ---- */
@@ -237,6 +242,8 @@ void drop_graph(struct graph *g);
 	X(capture_alloc, 1, 2)                                                 \
 	X(capture_look, 3, 3)                                                  \
 	X(capture_mode, 2, 0)                                                  \
+	X(graph_build, 3, 0)                                                   \
+	X(graph_change, 4, 0)                                                  \
 	X(graph_make, 3, 0)                                                    \
 	X(graph_launch, 8, 6)                                                  \
 	X(graph_update, 2, 0)                                                  \
