@@ -48,6 +48,9 @@ static void show(CUpointer_attribute what, uint64_t value, struct block *b)
 	}
 }
 
+/* As of CUDA 12.5. */
+#define LAST_ATTRIBUTE CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID
+
 /* Of some place in it. */
 void op_attributes(void)
 {
@@ -59,8 +62,7 @@ void op_attributes(void)
 		return;
 	at = chance((uint32_t)b->size);
 	printf("+%zu", at);
-	for (int a = 1; a <= CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE;
-	     a++) {
+	for (int a = 1; a <= LAST_ATTRIBUTE; a++) {
 		CUpointer_attribute what = (CUpointer_attribute)a;
 
 		if (what == CU_POINTER_ATTRIBUTE_P2P_TOKENS || chance(3) > 0)
