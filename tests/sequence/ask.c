@@ -174,7 +174,7 @@ void op_advise(void)
 		return;
 	say(advise(b->p, b->size, CU_MEM_ADVISE_SET_READ_MOSTLY, d));
 	say(advise(b->p, b->size, CU_MEM_ADVISE_UNSET_READ_MOSTLY, d));
-	a = copy_of(b, 0, b, 0, 0);
+	a = set_of(b, 0, 0, 0, 1);
 	if (begin_work(s, &a, 1))
 		end_work(s, &a, 1, fetch(b->p, b->size, d, name_of(s)));
 }

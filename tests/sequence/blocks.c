@@ -182,11 +182,27 @@ static bool is_own(const struct stream *s, int i)
 	return i < 0 || !is_linear(b) || b->ctx == owner(s->ctx);
 }
 
-static bool wait_for(struct stream *s, int i)
+/*
+ * A copy in the NULL stream keeps the order of that of the context whose memory
+ * it reaches, behind what is there and before what comes (CUDA C++ Programming
+ * Guide, peer-to-peer memory copy).
+ */
+static bool is_ordered(const struct stream *s, const struct block *b,
+		       bool is_copy)
+{
+	if (b->done == s->event)
+		return true;
+	if (!s->is_legacy || !b->was_null || !is_linear(b))
+		return false;
+	return (is_copy && b->done_ctx == b->ctx) ||
+	       (b->was_copy && s->ctx == b->ctx);
+}
+
+static bool wait_for(struct stream *s, int i, bool is_copy)
 {
 	CUresult result = CUDA_SUCCESS;
 
-	if (i >= 0 && blocks[i].done && blocks[i].done != s->event)
+	if (i >= 0 && blocks[i].done && !is_ordered(s, &blocks[i], is_copy))
 		result = cuStreamWaitEvent(name_of(s), blocks[i].done, 0);
 	if (result != CUDA_SUCCESS)
 		also("order", result);
@@ -224,18 +240,20 @@ bool begin_work(struct stream *s, const struct action *actions, int n)
 		return false;
 	}
 	for (int i = 0; !s->capture && i < n; i++)
-		if (!wait_for(s, actions[i].to) ||
-		    !wait_for(s, actions[i].from))
+		if (!wait_for(s, actions[i].to, actions[i].from >= 0) ||
+		    !wait_for(s, actions[i].from, true))
 			return false;
 	return true;
 }
 
-static void is_behind(int i, const struct stream *s)
+static void is_behind(int i, const struct stream *s, bool is_copy)
 {
 	if (i < 0 || blocks[i].kind == PAGEABLE)
 		return;
 	blocks[i].done = s->event;
 	blocks[i].done_ctx = s->ctx;
+	blocks[i].was_null = s->is_legacy;
+	blocks[i].was_copy = is_copy;
 }
 
 /* By a thread without a context, too, if a call went that needs none. */
@@ -266,7 +284,7 @@ void end_work(struct stream *s, const struct action *actions, int n,
 	for (int i = 0; i < n; i++) {
 		if (actions[i].to >= 0)
 			carry_out(&actions[i]);
-		is_behind(actions[i].to, s);
-		is_behind(actions[i].from, s);
+		is_behind(actions[i].to, s, actions[i].from >= 0);
+		is_behind(actions[i].from, s, true);
 	}
 }

@@ -4,8 +4,6 @@
  */
 #include "sequence.h"
 
-/* ---- allocations -------------------------------------------------------- */
-
 CUmemoryPool pool;
 
 void make_pool(void)
@@ -15,6 +13,8 @@ void make_pool(void)
 
 	TRY(cuMemPoolCreate(&pool, &props));
 }
+
+/* ---- allocations -------------------------------------------------------- */
 
 static bool has_room(size_t size)
 {
@@ -86,7 +86,7 @@ static void alloc_in_stream(enum kind kind)
 	CUdeviceptr p = 0;
 	CUresult result;
 
-	/* no more than one allocation node a graph, see capture_alloc */
+	/* a graph's are made and freed within it, see op_capture_alloc */
 	if (!s || s->capture || current() < 0 ||
 	    contexts[s->ctx].device != contexts[PRIMARY].device ||
 	    !has_room(size))

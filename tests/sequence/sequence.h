@@ -46,6 +46,7 @@ struct block {
 	/* behind all work on it, of that context; NULL: no work */
 	CUevent done;
 	int done_ctx;
+	bool was_null, was_copy; /* in the NULL stream; a copy */
 	uint64_t id;
 };
 

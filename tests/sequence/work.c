@@ -40,8 +40,7 @@ void op_set_past(void)
 	struct block *b = some_block(is_linear);
 	size_t past = 1 + chance(64);
 
-	/* nor by one who may not set it at all; a capture lets it pass (H200)
-	 */
+	/* in a capture the driver lets it pass (Note [Bounds], an H200) */
 	if (!b || !is_plain(s) || b->ctx != owner(s->ctx) || is_capturing(s))
 		return;
 	printf(" %zu past", past);
