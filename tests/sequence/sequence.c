@@ -82,6 +82,7 @@ static void one_operation(void)
 	for (i = 0; at >= operations[i].weights[which]; i++)
 		at -= operations[i].weights[which];
 	printf(" %s", operations[i].name);
+	fflush(stdout); /* so that it is seen of what a program ends */
 	operations[i].run();
 }
 
