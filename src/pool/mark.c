@@ -417,10 +417,10 @@ void vs_mark_wait_at_free(struct vs_pool *pool)
 	if (vs_fence_may_mark(f) ||
 	    (f->has_context_events && vs_fence_counts_others(f)))
 		return;
+	/* what the last wait was for is done, and not to be waited for again */
+	vs_reuse_bring_home(pool);
 	pthread_mutex_lock(&pool->lock);
 	bytes = pool->bare_bytes;
-	/* what the last wait was for is done, and not to be waited for again */
-	vs_reuse_harvest(pool);
 	/* what is covered may be far from complete, and more would follow */
 	if (f->has_context_events && pool->pending_bytes > bytes)
 		bytes = pool->pending_bytes;

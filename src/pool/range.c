@@ -141,6 +141,9 @@ static CUresult get_more(struct vs_pool *pool, enum vs_heap_kind kind,
 {
 	CUresult r;
 
+	*range_out = vs_reuse_rest(pool, kind, span);
+	if (*range_out)
+		return CUDA_SUCCESS;
 	if (vs_grow_is_cramped(pool, kind, span))
 		return CUDA_ERROR_OUT_OF_MEMORY; /* the last resort serves */
 	r = vs_ladder_climb(pool, kind, span, range_out);
@@ -392,7 +395,7 @@ void vs_range_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx)
 	}
 	vs_guard_drop_ctx(pool, ctx);
 	vs_slab_drop_ctx(pool, ctx);
-	vs_reuse_harvest(pool);
 	show_live(pool, 0);
 	pthread_mutex_unlock(&pool->lock);
+	vs_reuse_bring_home(pool);
 }

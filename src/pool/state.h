@@ -10,6 +10,7 @@
 #ifndef VS_POOL_STATE_H
 #define VS_POOL_STATE_H
 
+#include <limits.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -166,6 +167,17 @@ struct vs_pool {
 	/* that pool/grow makes anew, on no stack; grow */
 	struct vs_chunk *crumbs[VS_CRUMBS_MOST];
 };
+
+/*
+ * The lock, held, is given up for a moment, and whoever waits for it has it: a
+ * thread that takes it again at once may go on for ever.
+ */
+static inline void vs_pool_let_in(struct vs_pool *pool)
+{
+	pthread_mutex_unlock(&pool->lock);
+	vs_vmm_pause(UINT_MAX);
+	pthread_mutex_lock(&pool->lock);
+}
 
 /* Entries of the chunk table over an address of the arena; lock, or grow. */
 static inline struct vs_spot *vs_spot_at(const struct vs_pool *pool,

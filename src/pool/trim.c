@@ -46,8 +46,8 @@ static void collect(struct vs_pool *pool)
 {
 	vs_tcache_flush(pool, NULL);
 	vs_fence_poll(&pool->fence);
+	vs_reuse_bring_home(pool);
 	pthread_mutex_lock(&pool->lock);
-	vs_reuse_harvest(pool);
 	vs_slab_sweep(pool);
 	pthread_mutex_unlock(&pool->lock);
 }
@@ -460,11 +460,11 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 		pool->quiet_since = now;
 		pool->n_quiet_looks = 0;
 	}
-	vs_reuse_harvest(pool);
 	is_quiet = now - pool->quiet_since >= age;
 	/* a few looks: the first marks, a later one finds it complete */
 	is_looked_at = pool->n_quiet_looks >= QUIET_LOOKS;
 	pthread_mutex_unlock(&pool->lock);
+	vs_reuse_bring_home(pool);
 	if (!is_quiet)
 		sweep_old(pool, now, age, stays);
 	else if (!is_looked_at)

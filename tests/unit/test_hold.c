@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * How much is done in one hold of a pool's locks, on the counting driver. All
+ * others wait meanwhile, so what was freed comes home in parts, however much it
+ * is; but no request does without what is yet to come. Counted, not timed.
+ */
+#include <pthread.h>
+#include <string.h>
+
+#include "fake_test.h"
+#include "pool/slab.h"
+#include "pool/state.h"
+
+#define SECOND_CTX ((CUcontext)0x2000)
+
+/* Blocks, and what of them may come home in one hold of the lock. */
+enum { MANY = 20000, SOME = 600 };
+
+static CUdeviceptr blocks[MANY];
+
+/* In a hold of the lock, so far; and the most that one of them did. */
+static struct {
+	unsigned blocks; /* that became idle */
+} now, most;
+
+/* The linker calls them in place of what they are named after (Makefile.am). */
+int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
+int __real_pthread_mutex_unlock(pthread_mutex_t *mutex);
+void __real_vs_heap_give(struct vs_pool *pool, struct vs_heap *h,
+			 struct vs_range *r);
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex);
+void __wrap_vs_heap_give(struct vs_pool *pool, struct vs_heap *h,
+			 struct vs_range *r);
+
+static bool is_pools(const pthread_mutex_t *mutex)
+{
+	struct vs_pool *pool = vs_pool_of(0);
+
+	return pool && mutex == &pool->lock;
+}
+
+int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
+{
+	if (is_pools(mutex))
+		memset(&now, 0, sizeof(now));
+	return __real_pthread_mutex_lock(mutex);
+}
+
+static void raise_to(unsigned *high, unsigned n)
+{
+	if (*high < n)
+		*high = n;
+}
+
+int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
+{
+	if (is_pools(mutex))
+		raise_to(&most.blocks, now.blocks);
+	return __real_pthread_mutex_unlock(mutex);
+}
+
+void __wrap_vs_heap_give(struct vs_pool *pool, struct vs_heap *h,
+			 struct vs_range *r)
+{
+	now.blocks++;
+	__real_vs_heap_give(pool, h, r);
+}
+
+static void forget_holds(void)
+{
+	memset(&most, 0, sizeof(most));
+}
+
+static int fresh(void **state)
+{
+	(void)state;
+	fresh_driver(139 * GiB);
+	return 0;
+}
+
+/* That many are freed behind one piece of work, and that is done by now. */
+static void free_many(void)
+{
+	for (int i = 0; i < MANY; i++)
+		blocks[i] = take(2 * MiB);
+	fake.gpu_free = fake.now + 100 * MS;
+	for (int i = 0; i < MANY; i++)
+		give(blocks[i]);
+	assert_int_equal(stats()->pending, MANY * 2 * MiB);
+	fake.now += 200 * MS;
+	forget_holds();
+}
+
+static void check_blocks(void)
+{
+	assert_in_range(most.blocks, 1, SOME);
+}
+
+/* A request that some of it serves, and those after it bring the rest home. */
+static void test_a_request_brings_some_home(void **state)
+{
+	unsigned long creates;
+
+	(void)state;
+	free_many();
+	creates = fake.creates;
+	take(2 * MiB);
+	check_blocks();
+	assert_in_range(stats()->pending, MANY * MiB, MANY * 2 * MiB);
+	for (int i = 1; i < MANY; i++)
+		take(2 * MiB);
+	check_blocks();
+	assert_int_equal(stats()->pending, 0);
+	assert_int_equal(fake.creates, creates);
+}
+
+/* What only the last of it serves is served so: nothing is mapped for it. */
+static void test_a_request_for_the_last_of_it(void **state)
+{
+	CUdeviceptr last = take(64 * MiB);
+	unsigned long maps;
+
+	(void)state;
+	free_many();
+	fake.gpu_free = fake.now + 100 * MS;
+	give(last);
+	fake.now += 200 * MS;
+	maps = fake.maps;
+	assert_int_equal(take(64 * MiB), last);
+	check_blocks();
+	assert_int_equal(fake.maps, maps);
+	assert_int_equal(stats()->waits, 0);
+	assert_int_equal(stats()->pending, 0);
+}
+
+/* Nor is anything made for what none of it serves before all of it is idle. */
+static void test_a_request_of_another_heap(void **state)
+{
+	(void)state;
+	free_many();
+	take(64 * KiB);
+	check_blocks();
+	assert_int_equal(stats()->pending, 0);
+	assert_int_equal(stats()->waits, 0);
+}
+
+static void test_a_trim_releases_all(void **state)
+{
+	(void)state;
+	free_many();
+	vs_pool_trim();
+	check_blocks();
+	assert_int_equal(stats()->pending, 0);
+	assert_int_equal(fake.held, 0);
+}
+
+static void test_a_tick_brings_all_home(void **state)
+{
+	(void)state;
+	free_many();
+	vs_pool_tick();
+	check_blocks();
+	assert_int_equal(stats()->pending, 0);
+}
+
+static void test_the_end_of_a_context(void **state)
+{
+	(void)state;
+	take(2 * MiB);
+	fake.current = SECOND_CTX;
+	for (int i = 0; i < MANY; i++)
+		take(2 * MiB);
+	fake.current = FAKE_CTX;
+	forget_holds();
+	end_ctx(SECOND_CTX);
+	check_blocks();
+	assert_int_equal(stats()->pending, 0);
+	assert_int_equal(stats()->live, 2 * MiB);
+}
+
+#define T(name) cmocka_unit_test_setup(test_##name, fresh)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(a_request_brings_some_home), T(a_request_for_the_last_of_it),
+		T(a_request_of_another_heap),  T(a_trim_releases_all),
+		T(a_tick_brings_all_home),     T(the_end_of_a_context),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
