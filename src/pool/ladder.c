@@ -81,17 +81,6 @@ static uint64_t flush_caches(struct vs_pool *pool)
 	return bytes;
 }
 
-/* Slabs whose objects are all back go home; whether any did. */
-static bool sweep_slabs(struct vs_pool *pool)
-{
-	uint64_t bytes;
-
-	pthread_mutex_lock(&pool->lock);
-	bytes = vs_slab_sweep(pool);
-	pthread_mutex_unlock(&pool->lock);
-	return bytes > 0;
-}
-
 /* Bytes, and parts of the need, that are worth the trouble of flushing. */
 #define GATHER_LEAST (VS_FLOOR / 4)
 #define GATHER_SHARE 100
@@ -116,7 +105,8 @@ static bool gather_small(struct vs_pool *pool, enum vs_heap_kind kind,
 	if (kind == VS_HEAP_SLABS)
 		vs_quota_emptied(pool, kept, began);
 	*is_gathered_out = true;
-	return sweep_slabs(pool);
+	/* slabs whose objects are all back went home */
+	return vs_slab_sweep(pool) > 0;
 }
 
 /* See Note [Late]. `by_lag_out`: it is so long for the lag alone. */
@@ -273,7 +263,7 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		if (!wait_for_pending(pool, span, until))
 			break;
 		if (is_gathered)
-			sweep_slabs(pool);
+			vs_slab_sweep(pool);
 	}
 	grow_once(pool, kind, span, VS_GROW_BEYOND, range_out, &r);
 	return r;
@@ -313,8 +303,8 @@ static bool climb_until(struct vs_pool *pool, enum vs_heap_kind kind,
 		pthread_mutex_lock(&pool->lock);
 		vs_mark_all(pool);
 		vs_fence_order(f);
-		vs_slab_sweep(pool);
 		pthread_mutex_unlock(&pool->lock);
+		vs_slab_sweep(pool);
 		if (grow_once(pool, kind, span, VS_GROW_ALL, range_out,
 			      result_out))
 			return true;

@@ -26,8 +26,11 @@ static size_t slab_struct_size(unsigned n_objects)
 
 #define LARGEST ((size_t)2 << 20) /* bytes of a slab */
 #define WASTE 32		  /* less than this part of it is no loss */
-/* For a part of a sweep, 254 objects each at most. */
-enum { SOME_BATCHES = 32 };
+/*
+ * What is swept in one hold of the lock, in objects (10 ns each), and what
+ * takes as long as so many: to free a batch, to give a slab back.
+ */
+enum { SOME = 32768, OF_A_BATCH = 16, OF_A_SLAB = 32 };
 
 /*
  * Eight objects or more, above 256 KiB two. The first multiple of a page that
@@ -380,10 +383,11 @@ void vs_slab_revive(struct vs_pool *pool, struct vs_slab *slab)
 		__atomic_store_n(&slab->caches, slab->ctx, __ATOMIC_RELAXED);
 }
 
-/* What a sweep takes: batches of no newer tag, so many at most. */
+/* What a sweep takes: batches of no newer tag, until nothing is left of SOME.
+ */
 struct sweep {
 	uint64_t tag;
-	unsigned left;
+	int left;
 };
 
 /* Objects of done batches of one class go home; empty slabs go. */
@@ -396,7 +400,7 @@ static uint64_t sweep_class(struct vs_pool *pool, struct vs_slabs *s,
 
 	while (sweep->left > 0 && (b = s->class[class].pending) &&
 	       b->tag <= sweep->tag && vs_fence_is_done(&pool->fence, b->tag)) {
-		sweep->left--;
+		sweep->left -= (int)b->n + OF_A_BATCH;
 		s->class[class].pending = b->next;
 		for (unsigned i = 0; i < b->n; i++)
 			vs_slab_put(pool, b->obj[i]);
@@ -404,37 +408,35 @@ static uint64_t sweep_class(struct vs_pool *pool, struct vs_slabs *s,
 	}
 	if (!s->class[class].pending)
 		s->class[class].pending_end = &s->class[class].pending;
-	while ((slab = s->class[class].with_free_end) && is_empty(slab)) {
+	while (sweep->left > 0 && (slab = s->class[class].with_free_end) &&
+	       is_empty(slab)) {
+		sweep->left -= OF_A_SLAB;
 		list_del(s, slab);
 		bytes += unmake(pool, slab, true);
 	}
 	return bytes;
 }
 
-static uint64_t sweep_all(struct vs_pool *pool, struct sweep *sweep)
+bool vs_slab_sweep_some(struct vs_pool *pool, uint64_t tag, uint64_t *bytes)
 {
-	uint64_t bytes = 0;
+	struct sweep some = {.tag = tag, .left = SOME};
 
 	for (struct vs_slabs *s = pool->slabs; s; s = s->next) {
 		for (unsigned c = 0; c < VS_N_CLASSES; c++)
-			bytes += sweep_class(pool, s, c, sweep);
+			*bytes += sweep_class(pool, s, c, &some);
 	}
-	return bytes;
+	return some.left <= 0;
 }
 
 uint64_t vs_slab_sweep(struct vs_pool *pool)
 {
-	struct sweep all = {.tag = UINT64_MAX, .left = UINT_MAX};
+	uint64_t done = atomic_load(&pool->fence.done), bytes = 0;
 
-	return sweep_all(pool, &all);
-}
-
-bool vs_slab_sweep_some(struct vs_pool *pool, uint64_t tag)
-{
-	struct sweep some = {.tag = tag, .left = SOME_BATCHES};
-
-	sweep_all(pool, &some);
-	return some.left == 0;
+	pthread_mutex_lock(&pool->lock);
+	while (vs_slab_sweep_some(pool, done, &bytes))
+		vs_pool_let_in(pool);
+	pthread_mutex_unlock(&pool->lock);
+	return bytes;
 }
 
 uint64_t vs_slab_newest(const struct vs_pool *pool)

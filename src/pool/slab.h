@@ -175,15 +175,17 @@ bool vs_slab_return_few(struct vs_pool *pool, struct vs_slabs *s,
 struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 			     unsigned class, struct vs_range *range);
 /*
- * Puts objects of done batches back into their slabs and gives empty slabs
- * back to the heap. Returns bytes given back. Lock.
+ * Puts objects of batches that are done by now back into their slabs and gives
+ * empty slabs back to the heap. Returns bytes given back. Takes the lock, and
+ * gives it up in between.
  */
 uint64_t vs_slab_sweep(struct vs_pool *pool);
 /*
- * The same of some batches, with tags no newer than `tag`; whether there may be
- * more of them. Takes 0.03 to 0.12 ms (a CPU, counting driver). Lock.
+ * The same of some batches, with tags no newer than `tag`, and of some slabs;
+ * whether there may be more. Adds the bytes to *bytes. Takes .3 ms at most (a
+ * CPU, counting driver). Lock.
  */
-bool vs_slab_sweep_some(struct vs_pool *pool, uint64_t tag);
+bool vs_slab_sweep_some(struct vs_pool *pool, uint64_t tag, uint64_t *bytes);
 /*
  * The newest tag of the batches; one that is done where those with a newer one
  * have left, or there are none. Lock.

@@ -47,9 +47,7 @@ static void collect(struct vs_pool *pool)
 	vs_tcache_flush(pool, NULL);
 	vs_fence_poll(&pool->fence);
 	vs_reuse_bring_home(pool);
-	pthread_mutex_lock(&pool->lock);
 	vs_slab_sweep(pool);
-	pthread_mutex_unlock(&pool->lock);
 }
 
 static _Atomic bool is_ending;
@@ -397,8 +395,8 @@ static void sweep_old(struct vs_pool *pool, uint64_t now, uint64_t age,
 		      uint64_t stays)
 {
 	struct vs_fence *f = &pool->fence;
-	bool is_due, is_more = true;
-	uint64_t tag, next;
+	uint64_t tag, next, bytes = 0;
+	bool is_due;
 
 	pthread_mutex_lock(&pool->lock);
 	is_due = now >= pool->swept + age && vs_range_slack(pool) > stays;
@@ -414,11 +412,11 @@ static void sweep_old(struct vs_pool *pool, uint64_t now, uint64_t age,
 		return;
 	vs_fence_cover(f, next);
 	vs_fence_poll(f);
-	while (is_more && !atomic_load(&is_ending)) {
-		pthread_mutex_lock(&pool->lock);
-		is_more = vs_slab_sweep_some(pool, tag);
-		pthread_mutex_unlock(&pool->lock);
-	}
+	pthread_mutex_lock(&pool->lock);
+	while (vs_slab_sweep_some(pool, tag, &bytes) &&
+	       !atomic_load(&is_ending))
+		vs_pool_let_in(pool);
+	pthread_mutex_unlock(&pool->lock);
 }
 
 /*

@@ -13,14 +13,19 @@
 
 #define SECOND_CTX ((CUcontext)0x2000)
 
-/* Blocks, and what of them may come home in one hold of the lock. */
-enum { MANY = 20000, SOME = 600 };
+/*
+ * Blocks, small objects; and what of them may come home in one hold of the
+ * lock: blocks, slabs among them; batches of objects.
+ */
+enum { MANY = 20000, SOME = 1100 };
+enum { OBJECTS = 10 * MANY, BATCHES = 300 };
 
-static CUdeviceptr blocks[MANY];
+static CUdeviceptr blocks[OBJECTS];
 
 /* In a hold of the lock, so far; and the most that one of them did. */
 static struct {
-	unsigned blocks; /* that became idle */
+	unsigned blocks;  /* that became idle */
+	unsigned batches; /* that were emptied */
 } now, most;
 
 /* The linker calls them in place of what they are named after (Makefile.am). */
@@ -28,8 +33,10 @@ int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
 int __real_pthread_mutex_unlock(pthread_mutex_t *mutex);
 void __real_vs_heap_give(struct vs_pool *pool, struct vs_heap *h,
 			 struct vs_range *r);
+void __real_vs_meta_free(void *p, size_t size);
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex);
 int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex);
+void __wrap_vs_meta_free(void *p, size_t size);
 void __wrap_vs_heap_give(struct vs_pool *pool, struct vs_heap *h,
 			 struct vs_range *r);
 
@@ -55,8 +62,10 @@ static void raise_to(unsigned *high, unsigned n)
 
 int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 {
-	if (is_pools(mutex))
+	if (is_pools(mutex)) {
 		raise_to(&most.blocks, now.blocks);
+		raise_to(&most.batches, now.batches);
+	}
 	return __real_pthread_mutex_unlock(mutex);
 }
 
@@ -65,6 +74,12 @@ void __wrap_vs_heap_give(struct vs_pool *pool, struct vs_heap *h,
 {
 	now.blocks++;
 	__real_vs_heap_give(pool, h, r);
+}
+
+void __wrap_vs_meta_free(void *p, size_t size)
+{
+	now.batches += size == sizeof(struct vs_batch);
+	__real_vs_meta_free(p, size);
 }
 
 static void forget_holds(void)
@@ -179,14 +194,87 @@ static void test_the_end_of_a_context(void **state)
 	assert_int_equal(stats()->live, 2 * MiB);
 }
 
+/* The same of small objects. */
+static void free_small(void)
+{
+	for (int i = 0; i < OBJECTS; i++)
+		blocks[i] = take(4096);
+	fake.gpu_free = fake.now + 100 * MS;
+	for (int i = 0; i < OBJECTS; i++)
+		give(blocks[i]);
+	fake.now += 200 * MS;
+	forget_holds();
+}
+
+/* Of the slabs nothing is left, but what fewer than two batches had. */
+static void check_objects(void)
+{
+	assert_in_range(most.batches, 1, BATCHES);
+	check_blocks();
+	assert_in_range(vs_pool_of(0)->slab_bytes, 0, 2 * VS_BATCH * 4096);
+}
+
+static void test_a_trim_of_small_objects(void **state)
+{
+	(void)state;
+	free_small();
+	vs_pool_trim();
+	check_objects();
+	assert_int_equal(fake.held, 0);
+}
+
+/* A look marks them, and one an age later sees that they are old. */
+static void test_ticks_of_small_objects(void **state)
+{
+	(void)state;
+	free_small();
+	for (int i = 0; i < 3; i++) {
+		vs_pool_tick();
+		fake.now += vs_knobs.decay_ms * MS;
+		give(take(2 * MiB)); /* it goes on */
+	}
+	check_objects();
+}
+
+/* Nothing is made beyond what is needed. */
+static void test_a_request_beside_small_objects(void **state)
+{
+	uint64_t held;
+
+	(void)state;
+	free_small();
+	held = fake.held;
+	take(OBJECTS / 8 * 7 * (size_t)4096);
+	check_objects();
+	assert_in_range(fake.held, 0, held + 64 * MiB);
+}
+
+/* On a device that they filled. */
+static void test_small_objects_before_out_of_memory(void **state)
+{
+	(void)state;
+	fresh_driver(OBJECTS * (uint64_t)4096 + 64 * MiB);
+	free_small();
+	take(OBJECTS * (size_t)4096);
+	check_objects();
+	assert_int_equal(stats()->oom_native, 0);
+}
+
 #define T(name) cmocka_unit_test_setup(test_##name, fresh)
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		T(a_request_brings_some_home), T(a_request_for_the_last_of_it),
-		T(a_request_of_another_heap),  T(a_trim_releases_all),
-		T(a_tick_brings_all_home),     T(the_end_of_a_context),
+		T(a_request_brings_some_home),
+		T(a_request_for_the_last_of_it),
+		T(a_request_of_another_heap),
+		T(a_trim_releases_all),
+		T(a_tick_brings_all_home),
+		T(the_end_of_a_context),
+		T(a_trim_of_small_objects),
+		T(ticks_of_small_objects),
+		T(a_request_beside_small_objects),
+		T(small_objects_before_out_of_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
