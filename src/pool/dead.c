@@ -8,6 +8,8 @@
 
 /* The parts of memory (of the limit, if there is one) that may be dead. */
 #define DEAD_SHARE 16
+/* Chunks that go at once: 1 ms of the driver's time, if they are small. */
+enum { RETIRED_AT_ONCE = 32 };
 
 static uint64_t all_dead(const struct vs_pool *pool)
 {
@@ -242,24 +244,34 @@ static bool take_out(struct vs_pool *pool, struct vs_chunk *c)
 	return true;
 }
 
-uint64_t vs_dead_retire(struct vs_pool *pool)
+bool vs_dead_retire_some(struct vs_pool *pool, uint64_t *bytes)
 {
-	uint64_t released = 0;
 	struct vs_chunk *c;
+	unsigned n = 0;
 
 	pthread_mutex_lock(&pool->lock);
-	while ((c = next_spent(pool)) && take_out(pool, c))
-		;
+	while (n < RETIRED_AT_ONCE && (c = next_spent(pool)) &&
+	       take_out(pool, c))
+		n++;
 	c = TAILQ_FIRST(&pool->spent);
 	pthread_mutex_unlock(&pool->lock);
 	/* what the driver refuses is tried again the next time */
 	while (c && vs_grow_unmake(pool, c)) {
 		pthread_mutex_lock(&pool->lock);
 		TAILQ_REMOVE(&pool->spent, c, link);
-		released += c->size;
+		*bytes += c->size;
 		vs_chunk_died(pool, c);
 		c = TAILQ_FIRST(&pool->spent);
 		pthread_mutex_unlock(&pool->lock);
 	}
-	return released;
+	return n == RETIRED_AT_ONCE && !c;
+}
+
+uint64_t vs_dead_retire(struct vs_pool *pool)
+{
+	uint64_t bytes = 0;
+
+	while (vs_dead_retire_some(pool, &bytes))
+		;
+	return bytes;
 }

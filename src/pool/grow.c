@@ -490,12 +490,14 @@ static CUresult merge_crumbs(struct vs_pool *pool, enum vs_heap_kind kind,
 CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 		 enum vs_grow_how how, struct vs_range **range_out)
 {
-	uint64_t began = vs_vmm_clock();
+	uint64_t began = vs_vmm_clock(), bytes = 0;
+	bool is_more_dead = vs_dead_retire_some(pool, &bytes);
 	CUresult r = CUDA_ERROR_NOT_FOUND;
 
-	vs_dead_retire(pool);
-	if (how != VS_GROW_WITHIN)
+	if (how != VS_GROW_WITHIN) {
+		vs_dead_retire(pool);
 		release_large(pool, kind, span, how);
+	}
 	if (how == VS_GROW_MOVE)
 		r = merge_crumbs(pool, kind, span, range_out);
 	if (r == CUDA_ERROR_NOT_FOUND &&
@@ -504,6 +506,9 @@ CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 	if (r == CUDA_ERROR_NOT_FOUND && how != VS_GROW_WITHIN)
 		r = take_spared(pool, kind, span, range_out);
 	if (r == CUDA_ERROR_NOT_FOUND)
+		r = grow(pool, kind, span, how, range_out);
+	/* before it does without: Note [No more than it must] in pool/dead.h */
+	if (r != CUDA_SUCCESS && is_more_dead && vs_dead_retire(pool) > 0)
 		r = grow(pool, kind, span, how, range_out);
 	if (r == CUDA_ERROR_OUT_OF_MEMORY && release_vast(pool, span))
 		r = grow(pool, kind, span, how, range_out);

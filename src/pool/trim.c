@@ -69,6 +69,16 @@ static void let_others_grow(struct vs_pool *pool)
 	pthread_mutex_lock(&pool->grow);
 }
 
+/* Chunks that only dead memory is left of go. Grow, but not all the time. */
+static uint64_t retire_all(struct vs_pool *pool)
+{
+	uint64_t released = 0;
+
+	while (vs_dead_retire_some(pool, &released) && !atomic_load(&is_ending))
+		let_others_grow(pool);
+	return released;
+}
+
 /*
  * Chunk by chunk: 100 GiB take 50 ms, or more than a second in chunks of a
  * granule, and the process may end. What others leave meanwhile is not waited
@@ -111,7 +121,7 @@ static uint64_t release(struct vs_pool *pool, uint64_t bytes, uint64_t before)
 	uint64_t released = vs_guard_collect(pool);
 
 	pthread_mutex_lock(&pool->grow);
-	released += vs_dead_retire(pool);
+	released += retire_all(pool);
 	released += release_idle(pool, bytes, before);
 	pthread_mutex_unlock(&pool->grow);
 	if (released > 0) {
@@ -287,7 +297,7 @@ static void retire(struct vs_pool *pool)
 	vs_fence_cover(f, tag);
 	vs_fence_poll(f);
 	pthread_mutex_lock(&pool->grow);
-	released = vs_dead_retire(pool);
+	released = retire_all(pool);
 	pthread_mutex_unlock(&pool->grow);
 	if (released > 0)
 		vs_stat_add(&pool->stats, trimmed, released);

@@ -19,6 +19,8 @@
  */
 enum { MANY = 20000, SOME = 1100 };
 enum { OBJECTS = 10 * MANY, BATCHES = 300 };
+/* Chunks, and what of them may be released in one hold of the grow lock. */
+enum { CHUNKS = 2000, GO = 128 };
 
 static CUdeviceptr blocks[OBJECTS];
 
@@ -27,6 +29,9 @@ static struct {
 	unsigned blocks;  /* that became idle */
 	unsigned batches; /* that were emptied */
 } now, most;
+
+/* The same of the grow lock: chunks that were released. */
+static unsigned long releases_before, most_releases;
 
 /* The linker calls them in place of what they are named after (Makefile.am). */
 int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
@@ -47,10 +52,19 @@ static bool is_pools(const pthread_mutex_t *mutex)
 	return pool && mutex == &pool->lock;
 }
 
+static bool is_grow(const pthread_mutex_t *mutex)
+{
+	struct vs_pool *pool = vs_pool_of(0);
+
+	return pool && mutex == &pool->grow;
+}
+
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
 {
 	if (is_pools(mutex))
 		memset(&now, 0, sizeof(now));
+	if (is_grow(mutex))
+		releases_before = fake.releases;
 	return __real_pthread_mutex_lock(mutex);
 }
 
@@ -66,6 +80,8 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 		raise_to(&most.blocks, now.blocks);
 		raise_to(&most.batches, now.batches);
 	}
+	if (is_grow(mutex) && fake.releases - releases_before > most_releases)
+		most_releases = fake.releases - releases_before;
 	return __real_pthread_mutex_unlock(mutex);
 }
 
@@ -85,6 +101,7 @@ void __wrap_vs_meta_free(void *p, size_t size)
 static void forget_holds(void)
 {
 	memset(&most, 0, sizeof(most));
+	most_releases = 0;
 }
 
 static int fresh(void **state)
@@ -260,6 +277,100 @@ static void test_small_objects_before_out_of_memory(void **state)
 	assert_int_equal(stats()->oom_native, 0);
 }
 
+/* So many chunks are all dead; their work is done by then. */
+static void kill_chunks(uint64_t ns)
+{
+	vs_knobs.contiguous = true;
+	vs_knobs.chunk_size.value = 2 * MiB;
+	for (int i = 0; i < CHUNKS; i++) {
+		blocks[i] = take(2 * MiB);
+		vs_pool_pin(blocks[i]);
+	}
+	fake.gpu_free = fake.now + ns;
+	for (int i = 0; i < CHUNKS; i++)
+		give(blocks[i]);
+	vs_pool_synchronizing();
+	assert_int_equal(stats()->dead, CHUNKS * 2 * MiB);
+	forget_holds();
+}
+
+/* A miss releases some, and those after it the rest. */
+static void test_a_miss_beside_dead_chunks(void **state)
+{
+	const uint64_t before = (CHUNKS - GO) * 2 * MiB;
+
+	(void)state;
+	kill_chunks(100 * MS);
+	fake.now += 200 * MS;
+	vs_pool_look(1);
+	take(2 * MiB);
+	assert_in_range(most_releases, 1, GO);
+	assert_in_range(stats()->dead, before, CHUNKS * 2 * MiB);
+	for (int i = 0; i < CHUNKS; i++)
+		take(2 * MiB);
+	assert_in_range(most_releases, 1, GO);
+	assert_int_equal(stats()->dead, 0);
+	assert_in_range(fake.held_high, 0, (CHUNKS + 1) * 2 * MiB + 64 * MiB);
+}
+
+static void test_a_tick_releases_dead_chunks(void **state)
+{
+	(void)state;
+	kill_chunks(100 * MS);
+	fake.now += 200 * MS;
+	vs_pool_tick();
+	assert_in_range(most_releases, 1, GO);
+	assert_int_equal(fake.held, 0);
+}
+
+static void test_a_trim_releases_dead_chunks(void **state)
+{
+	(void)state;
+	kill_chunks(100 * MS);
+	fake.now += 200 * MS;
+	vs_pool_trim();
+	assert_in_range(most_releases, 1, GO);
+	assert_int_equal(fake.held, 0);
+}
+
+/*
+ * All of them go before more is held than what the program needs lately, and
+ * before anything is waited for.
+ */
+static void test_dead_chunks_before_need_is_passed(void **state)
+{
+	CUdeviceptr last = take(32 * MiB);
+
+	(void)state;
+	kill_chunks(100 * 1000 * MS);
+	for (int s = 0; s < 80; s++) {
+		vs_pool_tick();
+		fake.now += 1000 * MS;
+	}
+	assert_int_equal(stats()->dead, CHUNKS * 2 * MiB);
+	fake.now += 30 * 1000 * MS;
+	vs_pool_look(1);
+	fake.gpu_free = fake.now + 50 * MS;
+	give(last);
+	take(48 * MiB);
+	assert_in_range(fake.held, 0, 112 * MiB);
+	assert_int_equal(stats()->waits, 0);
+}
+
+/* Nor is anything refused while one is there. */
+static void test_dead_chunks_before_out_of_memory(void **state)
+{
+	(void)state;
+	fresh_driver(CHUNKS * 2 * MiB);
+	kill_chunks(100 * MS);
+	fake.now += 200 * MS;
+	vs_pool_look(1);
+	for (int i = 0; i < CHUNKS / 2; i++)
+		take(4 * MiB);
+	assert_int_equal(stats()->oom_native, 0);
+	assert_int_equal(stats()->dead, 0);
+}
+
 #define T(name) cmocka_unit_test_setup(test_##name, fresh)
 
 int main(void)
@@ -275,6 +386,11 @@ int main(void)
 		T(ticks_of_small_objects),
 		T(a_request_beside_small_objects),
 		T(small_objects_before_out_of_memory),
+		T(a_miss_beside_dead_chunks),
+		T(a_tick_releases_dead_chunks),
+		T(a_trim_releases_dead_chunks),
+		T(dead_chunks_before_need_is_passed),
+		T(dead_chunks_before_out_of_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
