@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/chunk.h"
 
+#include <limits.h>
+
 #include "base/meta.h"
 #include "pool/dead.h"
 #include "pool/state.h"
+
+/* In one hold of the lock, where there is time: .1 to .2 ms. */
+enum { SORTED_AT_ONCE = 1024 };
 
 static int compare(uint64_t a, uint64_t b)
 {
@@ -260,16 +265,32 @@ static void find_size(struct vs_pool *pool, struct vs_chunk *c)
 	c->is_by_size = is_free;
 }
 
-void vs_chunks_refresh(struct vs_pool *pool)
+static bool refresh(struct vs_pool *pool, unsigned most)
 {
 	struct vs_chunk *c;
 
-	while ((c = pool->chunks.stale)) {
+	for (unsigned n = 0; n < most && (c = pool->chunks.stale); n++) {
 		pool->chunks.stale = c->next_stale;
 		c->is_stale = false;
 		find_ends(pool, c);
 		find_size(pool, c);
 	}
+	return pool->chunks.stale;
+}
+
+void vs_chunks_refresh(struct vs_pool *pool)
+{
+	refresh(pool, UINT_MAX);
+}
+
+void vs_chunks_refresh_slowly(struct vs_pool *pool)
+{
+	pthread_mutex_lock(&pool->lock);
+	/* those that others use meanwhile may never end */
+	for (uint64_t i = pool->chunks.count / SORTED_AT_ONCE;
+	     refresh(pool, SORTED_AT_ONCE) && i > 0; i--)
+		vs_pool_let_in(pool);
+	pthread_mutex_unlock(&pool->lock);
 }
 
 struct vs_chunk *vs_chunk_free_from(struct vs_pool *pool, uint64_t size)

@@ -231,6 +231,11 @@ struct vs_chunk *vs_chunk_free_prev(struct vs_chunk *c);
 
 /* Brings up to date what is sorted, of which the following tell. Lock. */
 void vs_chunks_refresh(struct vs_pool *pool);
+/*
+ * The same, before what will want them so: takes the lock, and gives it up in
+ * between. Each use of a chunk has it sorted anew, and 60,000 take 6 ms.
+ */
+void vs_chunks_refresh_slowly(struct vs_pool *pool);
 /* Used in part: the least idle at that end, from `size` on; next larger. */
 struct vs_chunk *vs_chunk_end_from(struct vs_pool *pool, enum vs_chunk_end end,
 				   uint64_t size);

@@ -255,6 +255,8 @@ bool vs_dead_retire_some(struct vs_pool *pool, uint64_t *bytes)
 		n++;
 	c = TAILQ_FIRST(&pool->spent);
 	pthread_mutex_unlock(&pool->lock);
+	if (c)
+		vs_chunks_refresh_slowly(pool);
 	/* what the driver refuses is tried again the next time */
 	while (c && vs_grow_unmake(pool, c)) {
 		pthread_mutex_lock(&pool->lock);

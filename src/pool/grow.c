@@ -496,6 +496,7 @@ CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 
 	if (how != VS_GROW_WITHIN) {
 		vs_dead_retire(pool);
+		vs_chunks_refresh_slowly(pool);
 		release_large(pool, kind, span, how);
 	}
 	if (how == VS_GROW_MOVE)

@@ -94,6 +94,8 @@ static uint64_t release_idle(struct vs_pool *pool, uint64_t bytes,
 	pthread_mutex_unlock(&pool->lock);
 	if (bytes > idle)
 		bytes = idle;
+	if (bytes > 0)
+		vs_chunks_refresh_slowly(pool);
 	for (unsigned n = 1; released < bytes && part > 0; n++) {
 		if (atomic_load(&is_ending))
 			break;

@@ -30,6 +30,10 @@ static struct {
 	unsigned batches; /* that were emptied */
 } now, most;
 
+/* Chunks yet to be sorted anew; fewer by so many after a hold, if counted. */
+static unsigned stale_before, most_sorted;
+static bool is_sorting_counted;
+
 /* The same of the grow lock: chunks that were released. */
 static unsigned long releases_before, most_releases;
 
@@ -59,13 +63,27 @@ static bool is_grow(const pthread_mutex_t *mutex)
 	return pool && mutex == &pool->grow;
 }
 
+static unsigned count_stale(void)
+{
+	unsigned n = 0;
+
+	for (struct vs_chunk *c = vs_pool_of(0)->chunks.stale;
+	     c && is_sorting_counted; c = c->next_stale)
+		n++;
+	return n;
+}
+
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
 {
-	if (is_pools(mutex))
+	int error = __real_pthread_mutex_lock(mutex);
+
+	if (is_pools(mutex)) {
 		memset(&now, 0, sizeof(now));
+		stale_before = count_stale();
+	}
 	if (is_grow(mutex))
 		releases_before = fake.releases;
-	return __real_pthread_mutex_lock(mutex);
+	return error;
 }
 
 static void raise_to(unsigned *high, unsigned n)
@@ -76,9 +94,14 @@ static void raise_to(unsigned *high, unsigned n)
 
 int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 {
+	unsigned n_stale;
+
 	if (is_pools(mutex)) {
 		raise_to(&most.blocks, now.blocks);
 		raise_to(&most.batches, now.batches);
+		n_stale = count_stale();
+		if (n_stale < stale_before)
+			raise_to(&most_sorted, stale_before - n_stale);
 	}
 	if (is_grow(mutex) && fake.releases - releases_before > most_releases)
 		most_releases = fake.releases - releases_before;
@@ -101,12 +124,13 @@ void __wrap_vs_meta_free(void *p, size_t size)
 static void forget_holds(void)
 {
 	memset(&most, 0, sizeof(most));
-	most_releases = 0;
+	most_releases = most_sorted = 0;
 }
 
 static int fresh(void **state)
 {
 	(void)state;
+	is_sorting_counted = false;
 	fresh_driver(139 * GiB);
 	return 0;
 }
@@ -371,6 +395,44 @@ static void test_dead_chunks_before_out_of_memory(void **state)
 	assert_int_equal(stats()->dead, 0);
 }
 
+/* All chunks were used since they were last sorted. */
+static void test_chunks_are_sorted_before_a_move(void **state)
+{
+	(void)state;
+	fresh_driver(MANY * 2 * MiB + 16 * MiB);
+	free_many();
+	is_sorting_counted = true;
+	take(64 * MiB);
+	assert_in_range(most_sorted, 1, SOME);
+	assert_int_not_equal(stats()->chunks_moved, 0);
+	assert_int_equal(stats()->oom_native, 0);
+}
+
+static void test_chunks_are_sorted_before_a_trim(void **state)
+{
+	(void)state;
+	free_many();
+	is_sorting_counted = true;
+	vs_pool_trim();
+	assert_in_range(most_sorted, 1, SOME);
+	assert_int_equal(fake.held, 0);
+}
+
+static void test_chunks_are_sorted_before_dead_ones_go(void **state)
+{
+	(void)state;
+	free_many();
+	for (int i = 0; i < MANY; i++)
+		take(2 * MiB);
+	kill_chunks(100 * MS);
+	fake.now += 200 * MS;
+	vs_pool_look(1);
+	is_sorting_counted = true;
+	take(48 * MiB);
+	assert_in_range(most_releases, 1, GO);
+	assert_in_range(most_sorted, 1, SOME);
+}
+
 #define T(name) cmocka_unit_test_setup(test_##name, fresh)
 
 int main(void)
@@ -380,6 +442,8 @@ int main(void)
 		T(a_request_for_the_last_of_it),
 		T(a_request_of_another_heap),
 		T(a_trim_releases_all),
+		T(chunks_are_sorted_before_a_move),
+		T(chunks_are_sorted_before_a_trim),
 		T(a_tick_brings_all_home),
 		T(the_end_of_a_context),
 		T(a_trim_of_small_objects),
@@ -387,6 +451,7 @@ int main(void)
 		T(a_request_beside_small_objects),
 		T(small_objects_before_out_of_memory),
 		T(a_miss_beside_dead_chunks),
+		T(chunks_are_sorted_before_dead_ones_go),
 		T(a_tick_releases_dead_chunks),
 		T(a_trim_releases_dead_chunks),
 		T(dead_chunks_before_need_is_passed),
