@@ -490,6 +490,7 @@ static CUresult merge_crumbs(struct vs_pool *pool, enum vs_heap_kind kind,
 CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 		 enum vs_grow_how how, struct vs_range **range_out)
 {
+	uint64_t refused = atomic_load(&pool->refused);
 	uint64_t began = vs_vmm_clock(), bytes = 0;
 	bool is_more_dead = vs_dead_retire_some(pool, &bytes);
 	CUresult r = CUDA_ERROR_NOT_FOUND;
@@ -509,8 +510,11 @@ CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 	if (r == CUDA_ERROR_NOT_FOUND)
 		r = grow(pool, kind, span, how, range_out);
 	/* before it does without: Note [No more than it must] in pool/dead.h */
-	if (r != CUDA_SUCCESS && is_more_dead && vs_dead_retire(pool) > 0)
+	if (r != CUDA_SUCCESS && is_more_dead && vs_dead_retire(pool) > 0) {
+		/* for their sake: memory is no scarcer for that */
+		atomic_store(&pool->refused, refused);
 		r = grow(pool, kind, span, how, range_out);
+	}
 	if (r == CUDA_ERROR_OUT_OF_MEMORY && release_vast(pool, span))
 		r = grow(pool, kind, span, how, range_out);
 	vs_stat_add(&pool->stats, vmm_ns, vs_vmm_clock() - began);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "fake_test.h"
+#include "pool/mark.h"
 #include "pool/slab.h"
 #include "pool/state.h"
 
@@ -401,6 +402,19 @@ static void test_dead_chunks_before_out_of_memory(void **state)
 	assert_int_equal(stats()->dead, 0);
 }
 
+/* What was left of them is no reason to take memory for scarce (a minute). */
+static void test_dead_chunks_before_memory_is_scarce(void **state)
+{
+	(void)state;
+	leave(CHUNKS * 2 * MiB);
+	kill_chunks(100 * MS);
+	fake.now += 200 * MS;
+	vs_pool_look(1);
+	take(128 * MiB);
+	assert_int_equal(stats()->oom_native, 0);
+	assert_false(vs_mark_is_scarce(vs_pool_of(0)));
+}
+
 /* All chunks were used since they were last sorted. */
 static void test_chunks_are_sorted_before_a_move(void **state)
 {
@@ -462,6 +476,7 @@ int main(void)
 		T(a_trim_releases_dead_chunks),
 		T(dead_chunks_before_need_is_passed),
 		T(dead_chunks_before_out_of_memory),
+		T(dead_chunks_before_memory_is_scarce),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
