@@ -141,9 +141,6 @@ static CUresult get_more(struct vs_pool *pool, enum vs_heap_kind kind,
 {
 	CUresult r;
 
-	*range_out = vs_reuse_rest(pool, kind, span);
-	if (*range_out)
-		return CUDA_SUCCESS;
 	if (vs_grow_is_cramped(pool, kind, span))
 		return CUDA_ERROR_OUT_OF_MEMORY; /* the last resort serves */
 	r = vs_ladder_climb(pool, kind, span, range_out);
@@ -234,8 +231,10 @@ static __attribute__((noinline)) CUresult alloc_miss(struct vs_pool *pool,
 						     size_t size, uint64_t span,
 						     CUdeviceptr *out)
 {
-	struct vs_range *range;
-	CUresult r = get_more(pool, vs_reuse_kind(span), span, &range);
+	enum vs_heap_kind kind = vs_reuse_kind(span);
+	struct vs_range *range = vs_reuse_rest(pool, kind, span);
+	bool is_hit = range != NULL;
+	CUresult r = range ? CUDA_SUCCESS : get_more(pool, kind, span, &range);
 
 	if (r == CUDA_ERROR_OUT_OF_MEMORY)
 		return vs_range_last_resort(pool, ctx, size, out);
@@ -250,7 +249,10 @@ static __attribute__((noinline)) CUresult alloc_miss(struct vs_pool *pool,
 	vs_range_hand_out(pool, range, ctx, size);
 	*out = range->base;
 	pthread_mutex_unlock(&pool->lock);
-	vs_stat_add(&pool->stats, large_miss, 1);
+	if (is_hit)
+		vs_stat_add(&pool->stats, large_hit, 1);
+	else
+		vs_stat_add(&pool->stats, large_miss, 1);
 	return CUDA_SUCCESS;
 }
 
@@ -339,6 +341,8 @@ CUresult vs_range_slab(struct vs_pool *pool, struct vs_ctx *ctx, unsigned class)
 	show_live(pool, vs_class_size(class));
 	range = vs_reuse_find(pool, VS_HEAP_SLABS, span);
 	pthread_mutex_unlock(&pool->lock);
+	if (!range)
+		range = vs_reuse_rest(pool, VS_HEAP_SLABS, span);
 	r = range ? CUDA_SUCCESS : get_more(pool, VS_HEAP_SLABS, span, &range);
 	if (r != CUDA_SUCCESS)
 		return r == CUDA_ERROR_OUT_OF_MEMORY ? r : VS_PASS;

@@ -182,7 +182,7 @@ static void test_a_request_brings_some_home(void **state)
 static void test_a_request_for_the_last_of_it(void **state)
 {
 	CUdeviceptr last = take(64 * MiB);
-	unsigned long maps;
+	unsigned long maps, misses;
 
 	(void)state;
 	free_many();
@@ -190,9 +190,11 @@ static void test_a_request_for_the_last_of_it(void **state)
 	give(last);
 	fake.now += 200 * MS;
 	maps = fake.maps;
+	misses = stats()->large_miss;
 	assert_int_equal(take(64 * MiB), last);
 	check_blocks();
 	assert_int_equal(fake.maps, maps);
+	assert_int_equal(stats()->large_miss, misses);
 	assert_int_equal(stats()->waits, 0);
 	assert_int_equal(stats()->pending, 0);
 }
