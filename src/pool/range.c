@@ -141,8 +141,12 @@ static CUresult get_more(struct vs_pool *pool, enum vs_heap_kind kind,
 {
 	CUresult r;
 
-	if (vs_grow_is_cramped(pool, kind, span))
-		return CUDA_ERROR_OUT_OF_MEMORY; /* the last resort serves */
+	if (vs_grow_is_cramped(pool, kind, span)) {
+		/* what this one left others may have brought home */
+		*range_out = vs_reuse_take(pool, kind, span);
+		/* the last resort serves */
+		return *range_out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	}
 	r = vs_ladder_climb(pool, kind, span, range_out);
 	if (r != CUDA_SUCCESS) {
 		/* who tries how much there is does not need so much */

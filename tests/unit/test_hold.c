@@ -9,6 +9,7 @@
 
 #include "fake_test.h"
 #include "pool/mark.h"
+#include "pool/reuse.h"
 #include "pool/slab.h"
 #include "pool/state.h"
 
@@ -37,6 +38,9 @@ static bool is_sorting_counted;
 
 /* The same of the grow lock: chunks that were released. */
 static unsigned long releases_before, most_releases;
+
+/* What another thread does as soon as it has the lock, once. */
+static void (*on_unlock)(struct vs_pool *pool);
 
 /* The linker calls them in place of what they are named after (Makefile.am). */
 int __real_pthread_mutex_lock(pthread_mutex_t *mutex);
@@ -95,9 +99,13 @@ static void raise_to(unsigned *high, unsigned n)
 
 int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 {
+	void (*others)(struct vs_pool *) = on_unlock;
 	unsigned n_stale;
 
-	if (is_pools(mutex)) {
+	if (is_pools(mutex) && others) {
+		on_unlock = NULL;
+		others(vs_pool_of(0));
+	} else if (is_pools(mutex)) {
 		raise_to(&most.blocks, now.blocks);
 		raise_to(&most.batches, now.batches);
 		n_stale = count_stale();
@@ -197,6 +205,33 @@ static void test_a_request_for_the_last_of_it(void **state)
 	assert_int_equal(stats()->large_miss, misses);
 	assert_int_equal(stats()->waits, 0);
 	assert_int_equal(stats()->pending, 0);
+}
+
+static void bring_all_home(struct vs_pool *pool)
+{
+	while (vs_reuse_harvest(pool))
+		;
+}
+
+/*
+ * Another thread brings the rest home before this one goes on: it is looked for
+ * all the same, where the pool has no addresses to grow by.
+ */
+static void test_a_request_when_others_bring_it_home(void **state)
+{
+	CUdeviceptr last = take(64 * MiB);
+	struct vs_pool *pool = vs_pool_of(0);
+
+	(void)state;
+	free_many();
+	fake.gpu_free = fake.now + 100 * MS;
+	give(last);
+	fake.now += 200 * MS;
+	atomic_store(&pool->cramped_span[VS_HEAP_LARGE], 64 * MiB);
+	atomic_store(&pool->cramped[VS_HEAP_LARGE], fake.now);
+	on_unlock = bring_all_home;
+	assert_int_equal(take(64 * MiB), last);
+	assert_int_equal(stats()->native, 0);
 }
 
 /* Nor is anything made for what none of it serves before all of it is idle. */
@@ -462,6 +497,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_request_brings_some_home),
 		T(a_request_for_the_last_of_it),
+		T(a_request_when_others_bring_it_home),
 		T(a_request_of_another_heap),
 		T(a_trim_releases_all),
 		T(chunks_are_sorted_before_a_move),
