@@ -239,8 +239,10 @@ void vs_fence_keep(struct vs_fence *f)
 static void completed(struct vs_fence *f, uint64_t epoch)
 {
 	vs_fence_raise(&f->covered, epoch);
-	vs_fence_raise(&f->complete, epoch);
+	/* first: who sees it complete, without the lock, looks for what is done
+	 */
 	vs_fence_raise(&f->done, epoch);
+	vs_fence_raise(&f->complete, epoch);
 }
 
 /* See Note [Peers]; nor is what will never go on. */
