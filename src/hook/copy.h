@@ -29,7 +29,9 @@
  * and from the host (seen on two H200). VMM memory belongs to no context, so
  * the driver keeps to that in the current one alone, but for peer copies, which
  * name theirs. So two events for each other context do what it would. Copies in
- * created streams and the thread's own, and sets, have no such order.
+ * created streams and the thread's own, and sets, have no such order. A green
+ * context counts as another than its primary one, whose its memory is, since
+ * its NULL stream is (so on the simulator; no card was asked).
  *
  * Note [Bounds]
  * The driver refuses a copy or a set that leaves the cuMemAlloc memory, opened
@@ -44,6 +46,7 @@
 #ifndef VS_HOOK_COPY_H
 #define VS_HOOK_COPY_H
 
+#include "hook/green.h"
 #include "hook/hook.h"
 #include "hook/memops.h"
 #include "pool/pool.h"
@@ -116,10 +119,18 @@ static inline size_t vs_set_extent(size_t pitch, size_t width, size_t height)
 	return width && height ? (height - 1) * pitch + width : 0;
 }
 
+/* More than one NULL stream: green contexts are not counted, and have theirs.
+ */
+static inline bool vs_order_has_others(void)
+{
+	return vs_unlikely(vs_pool_ctx_count() > 1) ||
+	       vs_unlikely(vs_green_is_any());
+}
+
 /* There is something to do before the copy. */
 static inline bool vs_copy_is_due(struct vs_way way)
 {
-	return (vs_unlikely(vs_pool_ctx_count() > 1) &&
+	return (vs_order_has_others() &&
 		(vs_order_is_due(way) || vs_copy_may_be_of_peer())) ||
 	       (!way.is_async && vs_unlikely(vs_memops_is_any()));
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_green [refused|meanwhile|blamed]: memory is allocated, used and freed
- * under green contexts, is used on after one is destroyed, and stays as long as
- * one green context holds the primary one; so also where that is to be
+ * victim_green [refused|meanwhile|blamed|order]: memory is allocated, used and
+ * freed under green contexts, is used on after one is destroyed, and stays as
+ * long as one green context holds the primary one; so also where that is to be
  * destroyed, and the primary one is reset meanwhile.
  */
 #include <pthread.h>
@@ -362,6 +362,31 @@ static void blamed(void)
 }
 #endif
 
+/*
+ * Each copy in a green context's NULL stream is behind what was given in the
+ * primary one's, whose memory it reaches.
+ */
+static void order(CUcontext primary)
+{
+	enum { N = 64 * KiB };
+	static unsigned char seen[N];
+	struct green g = make();
+	CUdeviceptr p = victim_alloc(N);
+	int n_early = 0;
+
+	for (int i = 1; i <= 20; i++) {
+		TRY(cuCtxSetCurrent(primary));
+		TRY(cuMemsetD8Async(p, (unsigned char)i, N, NULL));
+		TRY(cuCtxSetCurrent(g.ctx));
+		TRY(cuMemcpyDtoH(seen, p, N));
+		n_early += seen[0] != i || seen[N - 1] != i;
+	}
+	printf("order: %d early\n", n_early);
+	TRY(cuCtxSetCurrent(primary));
+	victim_free(p);
+	destroy(g);
+}
+
 int main(int argc, char **argv)
 {
 	CUcontext primary = victim_start(0);
@@ -376,6 +401,10 @@ int main(int argc, char **argv)
 	}
 	if (argc > 1 && !strcmp(argv[1], "blamed")) {
 		blamed();
+		return 0;
+	}
+	if (argc > 1 && !strcmp(argv[1], "order")) {
+		order(primary);
 		return 0;
 	}
 	if (argc > 1) {
