@@ -119,8 +119,7 @@ static inline size_t vs_set_extent(size_t pitch, size_t width, size_t height)
 	return width && height ? (height - 1) * pitch + width : 0;
 }
 
-/* More than one NULL stream: green contexts are not counted, and have theirs.
- */
+/* More than one NULL stream: green contexts have theirs, and are not counted */
 static inline bool vs_order_has_others(void)
 {
 	return vs_unlikely(vs_pool_ctx_count() > 1) ||

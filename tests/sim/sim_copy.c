@@ -201,24 +201,28 @@ static void follow(struct sim_stream *later, struct sim_stream *earlier)
  * A copy in the NULL stream comes between what other contexts, whose memory of
  * cuMemAlloc it reaches, have in theirs before and get afterwards (CUDA C++
  * Programming Guide, peer-to-peer memory copy; seen on two H200 of copies to
- * and from the host, too).
+ * and from the host, too). A peer copy does so by the contexts that it names,
+ * whatever the memory.
  */
 static struct sim_stream *others_stream(const struct sim_stream *stream,
-					uint64_t addr)
+					uint64_t addr,
+					struct sim_context *named)
 {
 	struct sim_memory *m = sim_memory_find(addr);
+	struct sim_context *owner = named;
 
-	return stream->legacy && m && m->kind == SIM_LEGACY &&
-			       m->ctx != stream->ctx
-		       ? m->ctx->legacy
-		       : NULL;
+	if (!owner && m && m->kind == SIM_LEGACY)
+		owner = m->ctx;
+	return stream->legacy && owner && owner != stream->ctx ? owner->legacy
+							       : NULL;
 }
 
 static CUresult submit_between(struct sim_transfer *t,
 			       struct sim_stream *stream, struct sim_op *op)
 {
-	struct sim_stream *others[2] = {others_stream(stream, t->copy.dst),
-					others_stream(stream, t->copy.src)};
+	struct sim_stream *others[2] = {
+		others_stream(stream, t->copy.dst, t->named[0]),
+		others_stream(stream, t->copy.src, t->named[1])};
 	CUresult result;
 
 	for (int i = 0; i < 2; i++)

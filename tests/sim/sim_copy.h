@@ -19,6 +19,8 @@ struct sim_transfer {
 	enum sim_side dst, src;
 	bool peer; /* cuMemcpyPeer: access is not asked */
 	bool async;
+	/* cuMemcpyPeer's for dst and src, by which it is ordered */
+	struct sim_context *named[2];
 };
 
 CUresult sim_transfer(struct sim_transfer *transfer, CUstream stream);

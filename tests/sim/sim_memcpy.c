@@ -93,10 +93,9 @@ static CUresult peer(CUdeviceptr dst, CUcontext dst_ctx, CUdeviceptr src,
 		.peer = true,
 		.async = async,
 	};
-	struct sim_context *ctx;
 
-	if (sim_context_get_or_current(dst_ctx, &ctx) != CUDA_SUCCESS ||
-	    sim_context_get_or_current(src_ctx, &ctx) != CUDA_SUCCESS)
+	if (sim_context_get_or_current(dst_ctx, &t.named[0]) != CUDA_SUCCESS ||
+	    sim_context_get_or_current(src_ctx, &t.named[1]) != CUDA_SUCCESS)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	return sim_transfer(&t, stream);
 }
