@@ -163,6 +163,14 @@ static void free_many(void)
 	forget_holds();
 }
 
+/* Freed behind a piece of work, and that is done by now. */
+static void give_and_finish(CUdeviceptr p)
+{
+	fake.gpu_free = fake.now + 100 * MS;
+	give(p);
+	fake.now += 200 * MS;
+}
+
 static void check_blocks(void)
 {
 	assert_in_range(most.blocks, 1, SOME);
@@ -194,9 +202,7 @@ static void test_a_request_for_the_last_of_it(void **state)
 
 	(void)state;
 	free_many();
-	fake.gpu_free = fake.now + 100 * MS;
-	give(last);
-	fake.now += 200 * MS;
+	give_and_finish(last);
 	maps = fake.maps;
 	misses = stats()->large_miss;
 	assert_int_equal(take(64 * MiB), last);
@@ -224,9 +230,7 @@ static void test_a_request_when_others_bring_it_home(void **state)
 
 	(void)state;
 	free_many();
-	fake.gpu_free = fake.now + 100 * MS;
-	give(last);
-	fake.now += 200 * MS;
+	give_and_finish(last);
 	atomic_store(&pool->cramped_span[VS_HEAP_LARGE], 64 * MiB);
 	atomic_store(&pool->cramped[VS_HEAP_LARGE], fake.now);
 	on_unlock = bring_all_home;
@@ -362,14 +366,20 @@ static void kill_chunks(uint64_t ns)
 	forget_holds();
 }
 
+/* The same, and it is done by now. */
+static void kill_chunks_and_finish(void)
+{
+	kill_chunks(100 * MS);
+	fake.now += 200 * MS;
+}
+
 /* A miss releases some, and those after it the rest. */
 static void test_a_miss_beside_dead_chunks(void **state)
 {
 	const uint64_t before = (CHUNKS - GO) * 2 * MiB;
 
 	(void)state;
-	kill_chunks(100 * MS);
-	fake.now += 200 * MS;
+	kill_chunks_and_finish();
 	vs_pool_look(1);
 	take(2 * MiB);
 	assert_in_range(most_releases, 1, GO);
@@ -384,8 +394,7 @@ static void test_a_miss_beside_dead_chunks(void **state)
 static void test_a_tick_releases_dead_chunks(void **state)
 {
 	(void)state;
-	kill_chunks(100 * MS);
-	fake.now += 200 * MS;
+	kill_chunks_and_finish();
 	vs_pool_tick();
 	assert_in_range(most_releases, 1, GO);
 	assert_int_equal(fake.held, 0);
@@ -394,8 +403,7 @@ static void test_a_tick_releases_dead_chunks(void **state)
 static void test_a_trim_releases_dead_chunks(void **state)
 {
 	(void)state;
-	kill_chunks(100 * MS);
-	fake.now += 200 * MS;
+	kill_chunks_and_finish();
 	vs_pool_trim();
 	assert_in_range(most_releases, 1, GO);
 	assert_int_equal(fake.held, 0);
@@ -430,8 +438,7 @@ static void test_dead_chunks_before_out_of_memory(void **state)
 {
 	(void)state;
 	leave(CHUNKS * 2 * MiB);
-	kill_chunks(100 * MS);
-	fake.now += 200 * MS;
+	kill_chunks_and_finish();
 	vs_pool_look(1);
 	for (int i = 0; i < CHUNKS / 2; i++)
 		take(4 * MiB);
@@ -444,8 +451,7 @@ static void test_dead_chunks_before_memory_is_scarce(void **state)
 {
 	(void)state;
 	leave(CHUNKS * 2 * MiB);
-	kill_chunks(100 * MS);
-	fake.now += 200 * MS;
+	kill_chunks_and_finish();
 	vs_pool_look(1);
 	take(128 * MiB);
 	assert_int_equal(stats()->oom_native, 0);
@@ -481,8 +487,7 @@ static void test_chunks_are_sorted_before_dead_ones_go(void **state)
 	free_many();
 	for (int i = 0; i < MANY; i++)
 		take(2 * MiB);
-	kill_chunks(100 * MS);
-	fake.now += 200 * MS;
+	kill_chunks_and_finish();
 	vs_pool_look(1);
 	is_sorting_counted = true;
 	take(48 * MiB);
