@@ -310,13 +310,6 @@ static void batch_alone(CUcontext primary, CUstream stream)
 	victim_free(q);
 }
 
-/* As cuda.h had it before 13.0. */
-typedef CUresult(CUDAAPI *older_batch_fn)(CUdeviceptr *dsts, CUdeviceptr *srcs,
-					  size_t *sizes, size_t count,
-					  CUmemcpyAttributes *how, size_t *from,
-					  size_t n_how, size_t *failed,
-					  CUstream stream);
-
 /* No copy of a batch that nothing is wrong with is said to have failed. */
 static void blamed(void)
 {
@@ -326,7 +319,7 @@ static void blamed(void)
 	struct green g = make();
 	CUdeviceptr p = victim_alloc(MiB), q = victim_alloc(MiB);
 	size_t size = MiB, from = 0, failed = 0;
-	older_batch_fn copy_batch;
+	victim_older_batch_fn copy_batch;
 	CUresult result;
 
 	TRY(cuGetProcAddress_v2("cuMemcpyBatchAsync", (void **)&copy_batch,

@@ -14,6 +14,14 @@
 CUresult CUDAAPI cuCtxCreate_v2(CUcontext *ctx, unsigned int flags,
 				CUdevice device);
 
+#if CUDA_VERSION >= 12080
+/* cuMemcpyBatchAsync as cuda.h had it before 13.0. */
+typedef CUresult(CUDAAPI *victim_older_batch_fn)(
+	CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes, size_t count,
+	CUmemcpyAttributes *how, size_t *from, size_t n_how, size_t *failed,
+	CUstream stream);
+#endif
+
 /* Makes device `ordinal` current by its primary context, as cudart does. */
 static inline CUcontext victim_start(int ordinal)
 {

@@ -220,10 +220,6 @@ void op_copy_peer(void)
 /* ---- batches ------------------------------------------------------------ */
 
 #if CUDA_VERSION >= 12080
-typedef CUresult(CUDAAPI *older_batch_fn)(CUdeviceptr *, CUdeviceptr *,
-					  size_t *, size_t,
-					  CUmemcpyAttributes *, size_t *,
-					  size_t, size_t *, CUstream);
 typedef CUresult(CUDAAPI *batch_fn)(CUdeviceptr *, CUdeviceptr *, size_t *,
 				    size_t, CUmemcpyAttributes *, size_t *,
 				    size_t, CUstream);
@@ -270,8 +266,8 @@ static CUresult copy_batch(const struct action *actions, size_t n, CUstream s)
 		return CUDA_ERROR_NOT_FOUND;
 	if (!is_older)
 		return ((batch_fn)call)(to, from, sizes, n, &how, &first, 1, s);
-	result = ((older_batch_fn)call)(to, from, sizes, n, &how, &first, 1,
-					&failed, s);
+	result = ((victim_older_batch_fn)call)(to, from, sizes, n, &how, &first,
+					       1, &failed, s);
 	if (result != CUDA_SUCCESS)
 		printf(" failed %zd", (ssize_t)failed);
 	return result;
