@@ -525,7 +525,7 @@ static void begin(struct vs_order *order, const struct end *dst,
 		!way.is_async && vs_memops_is_any() &&
 		(vs_memops_is_set(dst->at) || vs_memops_is_set(src->at));
 	order->is_per_thread = way.is_per_thread;
-	if (!vs_order_is_due(way) || !vs_order_has_others())
+	if (!vs_order_is_due(way) || vs_pool_ctx_count() < 2)
 		return;
 	order->current = vs_vmm_current();
 	if (!order->current)

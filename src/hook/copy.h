@@ -29,9 +29,10 @@
  * and from the host (seen on two H200). VMM memory belongs to no context, so
  * the driver keeps to that in the current one alone, but for peer copies, which
  * name theirs. So two events for each other context do what it would. Copies in
- * created streams and the thread's own, and sets, have no such order. A green
- * context counts as another than its primary one, whose its memory is, since
- * its NULL stream is (so on the simulator; no card was asked).
+ * created streams and the thread's own, and sets, have no such order; nor those
+ * in a green context's NULL stream with the primary one's, whose its memory is:
+ * 155 of 160 came before what that had to do, of a created context's none (an
+ * H100, 580.159.04).
  *
  * Note [Bounds]
  * The driver refuses a copy or a set that leaves the cuMemAlloc memory, opened
@@ -46,7 +47,6 @@
 #ifndef VS_HOOK_COPY_H
 #define VS_HOOK_COPY_H
 
-#include "hook/green.h"
 #include "hook/hook.h"
 #include "hook/memops.h"
 #include "pool/pool.h"
@@ -119,17 +119,10 @@ static inline size_t vs_set_extent(size_t pitch, size_t width, size_t height)
 	return width && height ? (height - 1) * pitch + width : 0;
 }
 
-/* More than one NULL stream: green contexts have theirs, and are not counted */
-static inline bool vs_order_has_others(void)
-{
-	return vs_unlikely(vs_pool_ctx_count() > 1) ||
-	       vs_unlikely(vs_green_is_any());
-}
-
 /* There is something to do before the copy. */
 static inline bool vs_copy_is_due(struct vs_way way)
 {
-	return (vs_order_has_others() &&
+	return (vs_unlikely(vs_pool_ctx_count() > 1) &&
 		(vs_order_is_due(way) || vs_copy_may_be_of_peer())) ||
 	       (!way.is_async && vs_unlikely(vs_memops_is_any()));
 }

@@ -11,6 +11,7 @@
  */
 #include "driver/vmm.h"
 #include "hook/copy.h"
+#include "hook/green.h"
 
 #if CUDA_VERSION >= 12080
 /* A batch's way; see Note [Batches in green contexts]. */

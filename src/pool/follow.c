@@ -25,8 +25,7 @@ void vs_pool_follow(CUcontext later, CUcontext earlier)
 	struct vs_ctx *to = vs_ctx_peek(later), *from = vs_ctx_peek(earlier);
 	bool is_good = true;
 
-	/* not to == from: a green one's is not the primary one's NULL stream */
-	if (!to || !from || later == earlier || !vs_ctx_use(from))
+	if (!to || !from || to == from || !vs_ctx_use(from))
 		return;
 	if (!vs_capture_shut_out()) {
 		vs_capture_barrier(from);
@@ -34,6 +33,7 @@ void vs_pool_follow(CUcontext later, CUcontext earlier)
 		return;
 	}
 	if (vs_ctx_use(to)) {
+		/* not from->handle: a green one has a NULL stream of its own */
 		is_good = follow(later, earlier);
 		vs_ctx_unuse(to);
 	}

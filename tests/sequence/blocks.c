@@ -185,14 +185,16 @@ static bool is_own(const struct stream *s, int i)
 /*
  * A copy in the NULL stream keeps the order of that of the context whose memory
  * it reaches, behind what is there and before what comes (CUDA C++ Programming
- * Guide, peer-to-peer memory copy).
+ * Guide, peer-to-peer memory copy). A green one keeps none with its primary
+ * one (an H100); with others that was not tried.
  */
 static bool is_ordered(const struct stream *s, const struct block *b,
 		       bool is_copy)
 {
 	if (b->done == s->event)
 		return true;
-	if (!s->is_legacy || !b->was_null || !is_linear(b))
+	if (!s->is_legacy || !b->was_null || !is_linear(b) || s->ctx == GREEN ||
+	    b->done_ctx == GREEN)
 		return false;
 	return (is_copy && b->done_ctx == b->ctx) ||
 	       (b->was_copy && s->ctx == b->ctx);

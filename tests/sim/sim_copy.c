@@ -202,7 +202,8 @@ static void follow(struct sim_stream *later, struct sim_stream *earlier)
  * cuMemAlloc it reaches, have in theirs before and get afterwards (CUDA C++
  * Programming Guide, peer-to-peer memory copy; seen on two H200 of copies to
  * and from the host, too). A peer copy does so by the contexts that it names,
- * whatever the memory.
+ * whatever the memory. A green context and its primary one are no others (an
+ * H100).
  */
 static struct sim_stream *others_stream(const struct sim_stream *stream,
 					uint64_t addr,
@@ -213,8 +214,10 @@ static struct sim_stream *others_stream(const struct sim_stream *stream,
 
 	if (!owner && m && m->kind == SIM_LEGACY)
 		owner = m->ctx;
-	return stream->legacy && owner && owner != stream->ctx ? owner->legacy
-							       : NULL;
+	if (!stream->legacy || !owner ||
+	    sim_context_owner(owner) == sim_context_owner(stream->ctx))
+		return NULL;
+	return owner->legacy;
 }
 
 static CUresult submit_between(struct sim_transfer *t,
