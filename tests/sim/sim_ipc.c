@@ -80,13 +80,15 @@ CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 /* The exporter's file: by the system call meant for it, or through /proc. */
 static int fetch_file(const struct ticket *t)
 {
+	/* on every machine; older headers lack them */
+	enum { PIDFD_OPEN = 434, PIDFD_GETFD = 438 };
 	struct stat st;
 	char path[64];
 	int pidfd, fd = -1;
 
-	pidfd = (int)syscall(SYS_pidfd_open, t->pid, 0);
+	pidfd = (int)syscall(PIDFD_OPEN, t->pid, 0);
 	if (pidfd >= 0) {
-		fd = (int)syscall(SYS_pidfd_getfd, pidfd, t->fd, 0);
+		fd = (int)syscall(PIDFD_GETFD, pidfd, t->fd, 0);
 		close(pidfd);
 	}
 	if (fd < 0) {

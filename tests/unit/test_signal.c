@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -394,8 +395,10 @@ static void move(size_t i)
  */
 static void on_a_small_stack(void *unused)
 {
+	enum { AT_FRAME = 51 }; /* AT_MINSIGSTKSZ; older headers lack it */
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	size_t need = (size_t)sysconf(_SC_MINSIGSTKSZ) + 1536;
+	size_t frame = getauxval(AT_FRAME); /* 0 before Linux 5.14 */
+	size_t need = (frame ? frame : MINSIGSTKSZ) + 1536;
 	size_t size = (need + page - 1) / page * page;
 	char *map = mmap(NULL, size + page, PROT_READ | PROT_WRITE,
 			 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
