@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What others do while a pool's lock is given up in between (Note [In parts] in
+ * pool/reuse.h), on the counting driver: what they free meanwhile is not waited
+ * for, or a call might never end.
+ */
+#include <pthread.h>
+
+#include "fake_test.h"
+#include "pool/reuse.h"
+#include "pool/state.h"
+#include "pool/tcache.h"
+
+/* Blocks, and objects, that are freed before, and at most meanwhile. */
+enum { BEFORE = 10000, MEANWHILE = 10000, OBJECTS = 200000 };
+/* More than come home, or are sorted, in one hold of the lock. */
+enum { SOME = 1100, SOME_OBJECTS = 40000 };
+/* Holds that bring home, or sort, what was there before; and one more. */
+enum { HOLDS = 22, HOLDS_OF_OBJECTS = 13 };
+
+static CUdeviceptr blocks[BEFORE + MEANWHILE], objects[OBJECTS];
+static struct vs_pool *pool;
+
+/* Pauses, by whether the grow lock is held; what is still to be freed. */
+static unsigned n_pauses[2], n_left;
+static bool is_paused;
+static void (*others)(void);
+
+static void paused(unsigned round)
+{
+	bool is_held = pthread_mutex_trylock(&pool->grow) != 0;
+
+	(void)round;
+	if (!is_held)
+		pthread_mutex_unlock(&pool->grow);
+	if (is_paused)
+		return;
+	n_pauses[is_held]++;
+	is_paused = true;
+	others();
+	is_paused = false;
+}
+
+static void meanwhile(void (*what)(void))
+{
+	others = what;
+	n_pauses[0] = n_pauses[1] = 0;
+	vs_vmm_pause = paused;
+}
+
+static int fresh(void **state)
+{
+	(void)state;
+	fresh_driver(139 * GiB);
+	fake.lag_ns = 0;
+	give(take(2 * MiB));
+	pool = vs_pool_of(0);
+	return 0;
+}
+
+/* The work of all that was freed is done, and seen to be. */
+static void finish(void)
+{
+	vs_fence_record(&pool->fence);
+	vs_fence_poll(&pool->fence);
+}
+
+static void free_before(void)
+{
+	for (int i = 0; i < BEFORE + MEANWHILE; i++)
+		blocks[i] = take(2 * MiB);
+	for (int i = 0; i < BEFORE; i++)
+		give(blocks[MEANWHILE + i]);
+	finish();
+	n_left = MEANWHILE;
+}
+
+static void free_more(void)
+{
+	for (int i = 0; i < SOME && n_left > 0; i++)
+		give(blocks[--n_left]);
+	finish();
+}
+
+/* It is served from another heap, and so only when none of it is left. */
+static void test_a_request_does_not_wait_for_them(void **state)
+{
+	(void)state;
+	free_before();
+	meanwhile(free_more);
+	take(64 * KiB);
+	assert_in_range(n_pauses[false], BEFORE / SOME, HOLDS);
+}
+
+static void test_a_tick_does_not_wait_for_them(void **state)
+{
+	(void)state;
+	free_before();
+	meanwhile(free_more);
+	vs_pool_tick();
+	assert_in_range(n_pauses[false], BEFORE / SOME, HOLDS);
+}
+
+static void free_more_objects(void)
+{
+	for (int i = 0; i < SOME_OBJECTS && n_left > 0; i++)
+		give(objects[--n_left]);
+	vs_tcache_flush(pool, NULL);
+	finish();
+}
+
+static void test_a_sweep_does_not_wait_for_them(void **state)
+{
+	(void)state;
+	for (int i = 0; i < OBJECTS; i++)
+		objects[i] = take(4096);
+	n_left = OBJECTS;
+	for (int i = 0; i < OBJECTS / 2; i++)
+		give(objects[--n_left]);
+	vs_tcache_flush(pool, NULL);
+	finish();
+	meanwhile(free_more_objects);
+	vs_pool_trim();
+	assert_in_range(n_pauses[false], 1, HOLDS_OF_OBJECTS);
+}
+
+/* So many chunks are used, and are to be sorted anew. */
+static void use_chunks(void)
+{
+	if (n_left == 0)
+		return;
+	n_left--;
+	for (int i = 0; i < SOME; i++)
+		blocks[i] = take(2 * MiB);
+	for (int i = 0; i < SOME; i++)
+		give(blocks[i]);
+	finish();
+	vs_reuse_bring_home(pool);
+}
+
+static void test_sorting_does_not_wait_for_them(void **state)
+{
+	uint64_t most;
+
+	(void)state;
+	vs_knobs.chunk_size.value = 2 * MiB;
+	free_before();
+	for (unsigned i = 0; i < MEANWHILE; i++)
+		give(blocks[i]);
+	finish();
+	vs_reuse_bring_home(pool);
+	n_left = 4 * HOLDS;
+	most = pool->chunks.count / SOME + 4;
+	meanwhile(use_chunks);
+	vs_chunks_refresh_slowly(pool);
+	assert_in_range(n_pauses[false], BEFORE / SOME, most);
+}
+
+#define T(name) cmocka_unit_test_setup(test_##name, fresh)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(a_request_does_not_wait_for_them),
+		T(a_tick_does_not_wait_for_them),
+		T(a_sweep_does_not_wait_for_them),
+		T(sorting_does_not_wait_for_them),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
