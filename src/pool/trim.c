@@ -120,8 +120,11 @@ static void thin_views(struct vs_pool *pool)
 
 static uint64_t release(struct vs_pool *pool, uint64_t bytes, uint64_t before)
 {
-	uint64_t released = vs_guard_collect(pool);
+	uint64_t released;
 
+	if (atomic_load(&is_ending))
+		return 0;
+	released = vs_guard_collect(pool);
 	pthread_mutex_lock(&pool->grow);
 	released += retire_all(pool);
 	released += release_idle(pool, bytes, before);
@@ -145,7 +148,8 @@ uint64_t vs_pool_trim(void)
 	uint64_t released = 0;
 	struct vs_pool *pool;
 
-	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
+	for (int i = 0;
+	     !atomic_load(&is_ending) && (pool = vs_pool_by_index(i)); i++)
 		released += vs_trim(pool);
 	return released;
 }
@@ -290,6 +294,8 @@ static void retire(struct vs_pool *pool)
 	struct vs_fence *f = &pool->fence;
 	uint64_t tag, released;
 
+	if (atomic_load(&is_ending))
+		return;
 	vs_guard_collect(pool);
 	pthread_mutex_lock(&pool->lock);
 	tag = vs_dead_newest(pool);
@@ -475,6 +481,9 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	is_looked_at = pool->n_quiet_looks >= QUIET_LOOKS;
 	pthread_mutex_unlock(&pool->lock);
 	vs_reuse_bring_home(pool);
+	/* that may have taken longer than the end of the process waits */
+	if (atomic_load(&is_ending))
+		return;
 	if (!is_quiet)
 		sweep_old(pool, now, age, stays);
 	else if (!is_looked_at)
@@ -498,7 +507,8 @@ void vs_pool_tick(void)
 	uint64_t now = vs_vmm_clock();
 	struct vs_pool *pool;
 
-	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
+	for (int i = 0;
+	     !atomic_load(&is_ending) && (pool = vs_pool_by_index(i)); i++)
 		decay(pool, now, vs_knobs.decay_ms * VS_MS);
 }
 

@@ -2,7 +2,7 @@
  *
  * What others do while a pool's lock is given up in between (Note [In parts] in
  * pool/reuse.h), on the counting driver: what they free meanwhile is not waited
- * for, or a call might never end.
+ * for, or a call might never end; and the process may end.
  */
 #include <pthread.h>
 
@@ -156,6 +156,84 @@ static void test_sorting_does_not_wait_for_them(void **state)
 	assert_in_range(n_pauses[false], BEFORE / SOME, most);
 }
 
+/* Calls of the driver that a pool makes by itself. */
+static unsigned long calls(void)
+{
+	return fake.records + fake.queries + fake.unmaps + fake.releases;
+}
+
+static unsigned long calls_before;
+
+static void process_ends(void)
+{
+	vs_pool_ending(true);
+	calls_before = calls();
+}
+
+/* No driver call may meet a driver that is shutting down. */
+static void check_end(void (*serve)(void))
+{
+	meanwhile(process_ends);
+	serve();
+	assert_int_not_equal(n_pauses[false], 0);
+	assert_int_equal(calls(), calls_before);
+	/* nor is there another round, nor another pool's */
+	fake.gpu_free = fake.now + 100 * MS;
+	give(take(2 * MiB));
+	serve();
+	assert_int_equal(calls(), calls_before);
+	vs_pool_ending(false);
+}
+
+static void trim(void)
+{
+	vs_pool_trim();
+}
+
+/* While blocks come home; what is dead goes as soon as it may. */
+static void test_a_trim_ends_with_the_process(void **state)
+{
+	CUdeviceptr dead = take(300 * MiB);
+
+	(void)state;
+	vs_pool_pin(dead);
+	free_before();
+	give(dead);
+	check_end(trim);
+}
+
+/* So long that nothing was called for an age, and then it is done. */
+static void test_a_quiet_tick_ends_with_the_process(void **state)
+{
+	(void)state;
+	fake.gpu_free = fake.now + 3600000 * MS;
+	free_before();
+	vs_pool_tick();
+	fake.now = fake.gpu_free;
+	check_end(vs_pool_tick);
+}
+
+/* While small objects come home. */
+static void test_a_tick_ends_with_the_process(void **state)
+{
+	CUdeviceptr dead = take(300 * MiB);
+
+	(void)state;
+	vs_pool_pin(dead);
+	for (int i = 0; i < OBJECTS; i++)
+		objects[i] = take(4096);
+	for (int i = 0; i < OBJECTS; i++)
+		give(objects[i]);
+	vs_tcache_flush(pool, NULL);
+	for (int i = 0; i < 2; i++) {
+		vs_pool_tick();
+		fake.now += vs_knobs.decay_ms * MS;
+		give(take(2 * MiB)); /* it goes on */
+	}
+	give(dead);
+	check_end(vs_pool_tick);
+}
+
 #define T(name) cmocka_unit_test_setup(test_##name, fresh)
 
 int main(void)
@@ -165,6 +243,9 @@ int main(void)
 		T(a_tick_does_not_wait_for_them),
 		T(a_sweep_does_not_wait_for_them),
 		T(sorting_does_not_wait_for_them),
+		T(a_trim_ends_with_the_process),
+		T(a_quiet_tick_ends_with_the_process),
+		T(a_tick_ends_with_the_process),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
