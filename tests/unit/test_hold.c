@@ -249,6 +249,22 @@ static void test_a_request_of_another_heap(void **state)
 	assert_int_equal(stats()->waits, 0);
 }
 
+/* Nor comes more of it home at once in a program that churns, by its shelves */
+static void test_a_request_of_one_that_churns(void **state)
+{
+	struct vs_pool *pool;
+
+	(void)state;
+	free_many();
+	pool = vs_pool_of(0);
+	pool->turnover.is_fast = true;
+	pool->need = 0;
+	vs_pool_look(1);
+	take(3 * MiB);
+	check_blocks();
+	assert_in_range(pool->pending_bytes, MANY * MiB, MANY * 2 * MiB);
+}
+
 static void test_a_trim_releases_all(void **state)
 {
 	(void)state;
@@ -504,6 +520,7 @@ int main(void)
 		T(a_request_for_the_last_of_it),
 		T(a_request_when_others_bring_it_home),
 		T(a_request_of_another_heap),
+		T(a_request_of_one_that_churns),
 		T(a_trim_releases_all),
 		T(chunks_are_sorted_before_a_move),
 		T(chunks_are_sorted_before_a_trim),
