@@ -270,6 +270,25 @@ static void test_many_where_they_are_asked_for(void **state)
 	heap_check(pool);
 }
 
+/* In one hold of the lock some hundred are looked at (pool/reuse.h). */
+static void test_in_parts(void **state)
+{
+	enum { MANY = 2000, SOME = 1100 };
+	static CUdeviceptr p[MANY];
+	uint64_t before;
+
+	(void)state;
+	for (int i = 0; i < MANY; i++)
+		p[i] = take(2 * MiB);
+	for (int i = 0; i < MANY; i++)
+		give(p[i]);
+	before = pool->pending_bytes;
+	look();
+	assert_int_not_equal(pool->kept.n, 0);
+	assert_in_range(before - pool->pending_bytes, 1, SOME * 2 * MiB);
+	heap_check(pool);
+}
+
 /* What lies side by side is one piece for who needs that, and no chunk more. */
 static void test_it_merges_for_a_larger_one(void **state)
 {
@@ -503,6 +522,8 @@ int main(int argc, char **argv)
 		T(no_other_size_does),
 		T(few_are_kept),
 		T(many_where_they_are_asked_for),
+		T(in_parts),
+		T(in_parts),
 		T(it_merges_for_a_larger_one),
 		T(no_slab_is_made_of_it),
 		T(not_for_ever),
