@@ -11,6 +11,7 @@
 #include "sim_device.h"
 #include "sim_event.h"
 #include "sim_handle.h"
+#include "sim_ipc.h"
 #include "sim_judge.h"
 #include "sim_memory.h"
 #include "sim_module.h"
@@ -214,6 +215,7 @@ void sim_context_end(struct sim_context *ctx)
 			sim_context_end(child);
 	forget_order(ctx);
 	sim_legacy_free_context(ctx);
+	sim_ipc_free_context(ctx);
 	sim_array_free_context(ctx);
 	sim_module_free_context(ctx);
 	sim_event_free_context(ctx);

@@ -42,15 +42,25 @@ static void imported_free(struct sim_memory *m)
 	sim_memory_delete(m);
 }
 
-void sim_ipc_reset(void)
+static void free_all(const struct sim_context *ctx)
 {
 	struct sim_memory *m = sim_memory_next(0), *next;
 
 	for (; m; m = next) {
 		next = sim_memory_next(m->range.start + m->range.size);
-		if (m->kind == SIM_IMPORTED)
+		if (m->kind == SIM_IMPORTED && (!ctx || m->ctx == ctx))
 			imported_free(m);
 	}
+}
+
+void sim_ipc_free_context(const struct sim_context *ctx)
+{
+	free_all(ctx);
+}
+
+void sim_ipc_reset(void)
+{
+	free_all(NULL);
 }
 
 /* Interior pointers give the base's handle (an H200). */
@@ -107,13 +117,14 @@ static uint64_t key_of(const struct ticket *t)
 	return (uint64_t)t->pid << 40 ^ t->buffer_id;
 }
 
-/* Opened before, in any context? */
-static struct sim_memory *find_open(const struct ticket *t)
+/* Opened before, in any context of the device? */
+static struct sim_memory *find_open(const struct ticket *t, int device)
 {
 	struct sim_memory *m = sim_memory_next(0);
 
 	for (; m; m = sim_memory_next(m->range.start + m->range.size))
-		if (m->kind == SIM_IMPORTED && m->key == key_of(t))
+		if (m->kind == SIM_IMPORTED && m->key == key_of(t) &&
+		    m->ctx->device == device)
 			return m;
 	return NULL;
 }
@@ -121,10 +132,15 @@ static struct sim_memory *find_open(const struct ticket *t)
 static CUresult open_new(const struct ticket *t, CUdeviceptr *ptr_out)
 {
 	uint64_t bytes = (uint64_t)t->bytes_high << 32 | t->bytes_low;
+	int device = sim_thread.current->device, fd;
 	struct sim_memory *m;
 	uint64_t start;
-	int fd = fetch_file(t);
 
+	/* it "can determine if a mapping is possible" (cuda.h) */
+	if (device != t->device && !sim_device_may_be_peers(device, t->device))
+		return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+	fd = fetch_file(t);
+	/* the exporter has ended (an H100), or the memory is freed */
 	if (fd < 0)
 		return CUDA_ERROR_INVALID_HANDLE;
 	start = sim_sys_reserve(t->size, SIM_GRANULARITY);
@@ -158,12 +174,15 @@ CUresult sim_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle,
 	/* An H200: not in the process that exported it. */
 	if (t.pid == getpid())
 		return CUDA_ERROR_INVALID_CONTEXT;
-	m = find_open(&t);
+	m = find_open(&t, sim_thread.current->device);
 	if (!m)
 		return open_new(&t, pdptr);
-	/* Counted; one context only (cuda.h, cuIpcOpenMemHandle). */
+	/*
+	 * Counted; in one context of each device only (cuda.h,
+	 * cuIpcOpenMemHandle; the code is an H100's).
+	 */
 	if (m->ctx != sim_context_owner(sim_thread.current))
-		return CUDA_ERROR_ALREADY_MAPPED;
+		return CUDA_ERROR_INVALID_HANDLE;
 	m->opened++;
 	*pdptr = m->range.start;
 	return CUDA_SUCCESS;

@@ -7,6 +7,10 @@
 #ifndef SIM_IPC_H
 #define SIM_IPC_H
 
+struct sim_context;
+
+/* Closes what a dying context has open. */
+void sim_ipc_free_context(const struct sim_context *ctx);
 void sim_ipc_reset(void);
 
 #endif

@@ -55,7 +55,7 @@ static void hear(void *data, size_t size)
 static int open_and_close(void)
 {
 	CUdeviceptr p, again;
-	CUcontext ctx, other;
+	CUcontext ctx;
 	CUipcMemHandle h;
 	uint32_t value = 0;
 	char go = 0;
@@ -72,10 +72,6 @@ static int open_and_close(void)
 	MUST(value == 0x12345678);
 	MUST(cuMemsetD32(p, 99, 1) == CUDA_SUCCESS);
 	MUST(cuCtxSynchronize() == CUDA_SUCCESS);
-	/* one context for each device (cuda.h, cuIpcOpenMemHandle) */
-	MUST(cuCtxCreate(&other, NULL, 0, 0) == CUDA_SUCCESS);
-	MUST(cuIpcOpenMemHandle(&again, h, 1) == CUDA_ERROR_ALREADY_MAPPED);
-	MUST(cuCtxDestroy(other) == CUDA_SUCCESS);
 	MUST(cuMemFree(p) == CUDA_ERROR_INVALID_VALUE);
 	sim_violations_clear();
 	MUST(cuIpcCloseMemHandle(p) == CUDA_SUCCESS);
@@ -113,6 +109,61 @@ static void legacy_handles_open_elsewhere(void **state)
 	assert_int_equal(q, p);
 	OK(cuIpcGetMemHandle(&other, q));
 	assert_memory_not_equal(&h, &other, sizeof(h));
+	end_pair();
+	expect_none();
+}
+
+/* In one context of each device (cuda.h, cuIpcOpenMemHandle), until it ends. */
+static int open_in_contexts(void)
+{
+	CUcontext first, second, peer;
+	CUdeviceptr p, q;
+	CUipcMemHandle h;
+	char go = 0;
+
+	start_with("SIM_DEVICES=2");
+	MUST(cuInit(0) == CUDA_SUCCESS);
+	MUST(cuCtxCreate(&first, NULL, 0, 0) == CUDA_SUCCESS);
+	MUST(read(line[1], &h, sizeof(h)) == sizeof(h));
+	MUST(cuIpcOpenMemHandle(&p, h, 1) == CUDA_SUCCESS);
+	MUST(cuCtxCreate(&second, NULL, 0, 0) == CUDA_SUCCESS);
+	MUST(cuIpcOpenMemHandle(&q, h, 1) == CUDA_ERROR_INVALID_HANDLE);
+	MUST(cuCtxCreate(&peer, NULL, 0, 1) == CUDA_SUCCESS);
+	MUST(cuIpcOpenMemHandle(&q, h, 1) == CUDA_SUCCESS);
+	MUST(q != p);
+	MUST(cuCtxDestroy(first) == CUDA_SUCCESS);
+	MUST(cuIpcCloseMemHandle(p) == CUDA_ERROR_INVALID_VALUE);
+	MUST(cuCtxSetCurrent(second) == CUDA_SUCCESS);
+	MUST(cuIpcOpenMemHandle(&p, h, 1) == CUDA_SUCCESS);
+	MUST(cuIpcCloseMemHandle(p) == CUDA_SUCCESS);
+	MUST(cuIpcCloseMemHandle(q) == CUDA_SUCCESS);
+	start_with("SIM_DEVICES=2 SIM_PEER=0");
+	MUST(cuInit(0) == CUDA_SUCCESS);
+	MUST(cuCtxCreate(&peer, NULL, 0, 1) == CUDA_SUCCESS);
+	MUST(cuIpcOpenMemHandle(&q, h, 1) ==
+	     CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
+	MUST(write(line[1], &go, 1) == 1);
+	/* what is freed is not there any more */
+	MUST(read(line[1], &go, 1) == 1);
+	MUST(cuCtxCreate(&first, NULL, 0, 0) == CUDA_SUCCESS);
+	MUST(cuIpcOpenMemHandle(&p, h, 1) == CUDA_ERROR_INVALID_HANDLE);
+	return 0;
+}
+
+static void legacy_handles_open_once_a_device(void **state)
+{
+	CUipcMemHandle h;
+	CUdeviceptr p;
+	char go = 0;
+
+	(void)state;
+	start_pair(open_in_contexts);
+	p = new_legacy(3 * MIB);
+	OK(cuIpcGetMemHandle(&h, p));
+	say(&h, sizeof(h));
+	hear(&go, 1);
+	OK(cuMemFree(p));
+	say(&go, 1);
 	end_pair();
 	expect_none();
 }
@@ -230,6 +281,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(legacy_handles_open_elsewhere),
+		cmocka_unit_test(legacy_handles_open_once_a_device),
 		cmocka_unit_test(mapped_memory_outlives_its_exporter),
 		cmocka_unit_test(nonsense_is_no_handle),
 	};
