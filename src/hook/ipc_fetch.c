@@ -35,15 +35,15 @@ static CUresult because(const struct fetch *f, CUresult result, const char *why)
 	return result;
 }
 
+/* An exporter that has ended is INVALID_HANDLE to the driver (an H100). */
 static CUresult unreachable(struct fetch *f)
 {
 	switch (errno) {
 	case ECONNREFUSED:
-		/* what the driver says when the exporter has ended */
 		vs_info("cuIpcOpenMemHandle: process %u has ended, or is in "
 			"another network namespace",
 			f->h->pid);
-		return CUDA_ERROR_INVALID_VALUE;
+		return CUDA_ERROR_INVALID_HANDLE;
 	case EMFILE:
 	case ENFILE:
 	case ENOMEM:
@@ -57,8 +57,8 @@ static CUresult unreachable(struct fetch *f)
 	default:
 		f->is_reset = true;
 		if (f->may_retry && f->n == 0)
-			return CUDA_ERROR_INVALID_VALUE;
-		return because(f, CUDA_ERROR_INVALID_VALUE,
+			return CUDA_ERROR_INVALID_HANDLE;
+		return because(f, CUDA_ERROR_INVALID_HANDLE,
 			       "the connection broke");
 	}
 }
@@ -70,7 +70,7 @@ static CUresult refused(const struct fetch *f, const struct vs_ipc_reply *a)
 		vs_info("cuIpcOpenMemHandle: process %u has freed the "
 			"allocation",
 			f->h->pid);
-		return CUDA_ERROR_INVALID_VALUE;
+		return CUDA_ERROR_INVALID_HANDLE;
 	case VS_IPC_REFUSED:
 		return because(f, CUDA_ERROR_INVALID_VALUE,
 			       "it runs as another user");
@@ -181,7 +181,12 @@ static ssize_t receive(struct fetch *f, struct vs_ipc_reply *a, int *fds)
 
 		if (got >= 0 || errno != ETIMEDOUT)
 			return got;
-		if (vs_vmm_clock() >= end || !vs_ipc_is_alive(f->socket)) {
+		if (!vs_ipc_is_alive(f->socket)) {
+			/* a child of its holds the other end */
+			errno = ECONNREFUSED;
+			return got;
+		}
+		if (vs_vmm_clock() >= end) {
 			errno = ETIMEDOUT;
 			return got;
 		}

@@ -382,8 +382,8 @@ static struct imported *find(const struct key *key)
 
 /*
  * True, with *result_out, when the handle is open already: in this context it
- * is counted, in another of the same device it is ALREADY_MAPPED, as the
- * driver's.
+ * is counted, in another of the same device it is INVALID_HANDLE, as the
+ * driver's (an H100).
  */
 static bool open_again(const struct key *key, CUcontext ctx, CUdeviceptr *out,
 		       CUresult *result_out)
@@ -392,7 +392,7 @@ static bool open_again(const struct key *key, CUcontext ctx, CUdeviceptr *out,
 
 	pthread_mutex_lock(&table_lock);
 	im = find(key);
-	*result_out = CUDA_ERROR_ALREADY_MAPPED;
+	*result_out = CUDA_ERROR_INVALID_HANDLE;
 	if (im && im->ctx == ctx) {
 		im->n_opens++;
 		*out = im->span.base;

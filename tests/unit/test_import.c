@@ -84,15 +84,15 @@ static void test_which_handles_are_the_same(void **state)
 	assert_int_equal(open_in(FAKE_CTX, 0, 1, &again), CUDA_SUCCESS);
 	assert_int_equal(again, p);
 	assert_int_equal(open_in(OTHER_CTX, 0, 1, &again),
-			 CUDA_ERROR_ALREADY_MAPPED);
+			 CUDA_ERROR_INVALID_HANDLE);
 	/* until it is closed as often as it was opened */
 	assert_int_equal(vs_ipc_close(p), CUDA_SUCCESS);
 	assert_int_equal(open_in(OTHER_CTX, 0, 1, &again),
-			 CUDA_ERROR_ALREADY_MAPPED);
+			 CUDA_ERROR_INVALID_HANDLE);
 	assert_int_equal(vs_ipc_close(p), CUDA_SUCCESS);
 	assert_int_equal(open_in(OTHER_CTX, 0, 1, &p), CUDA_SUCCESS);
 	assert_int_equal(open_in(FAKE_CTX, 0, 1, &again),
-			 CUDA_ERROR_ALREADY_MAPPED);
+			 CUDA_ERROR_INVALID_HANDLE);
 	assert_int_equal(open_in(FAKE_CTX, 0, 2, &again), CUDA_SUCCESS);
 	/* not another device's */
 	assert_int_equal(open_in(PEER_CTX, 1, 1, &again), CUDA_SUCCESS);
@@ -110,7 +110,7 @@ static void test_one_beside_many(void **state)
 	assert_int_equal(open_in(FAKE_CTX, 0, MANY + 1, &p), CUDA_SUCCESS);
 	assert_int_equal(vs_ipc_close(p), CUDA_SUCCESS);
 	assert_int_equal(open_in(OTHER_CTX, 0, 1, &p),
-			 CUDA_ERROR_ALREADY_MAPPED);
+			 CUDA_ERROR_INVALID_HANDLE);
 	assert_int_equal(vs_ipc_close(first), CUDA_SUCCESS);
 	assert_int_equal(n_steps, 0);
 	assert_int_equal(atomic_load(&vs_ipc_n_imports), MANY - 1);
