@@ -112,9 +112,10 @@ static int fetch_file(const struct ticket *t)
 	return fd;
 }
 
+/* A process that is replaced (exec) counts its buffers from the start again. */
 static uint64_t key_of(const struct ticket *t)
 {
-	return (uint64_t)t->pid << 40 ^ t->buffer_id;
+	return t->inode << 24 ^ t->buffer_id;
 }
 
 /* Opened before, in any context of the device? */
