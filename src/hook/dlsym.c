@@ -24,6 +24,9 @@
 #if defined(__x86_64__)
 
 /* clang-format off */
+#define PUSH(name) "	pushq %" name "\n	.cfi_adjust_cfa_offset 8\n"
+#define POP(name) "	popq %" name "\n	.cfi_adjust_cfa_offset -8\n"
+
 #define LOOK_UP(name, also, version, next)                                          \
 __asm__(                                                                       \
 "	.text\n"                                                               \
@@ -45,21 +48,15 @@ name ":\n"                                                                     \
 "	cmpl $25, %r11d\n"                                                     \
 "	ja 1f\n"                                                               \
 "3:	movq (%rsp), %rcx\n" /* return address */                              \
-"	pushq %rdi\n"                                                          \
-"	.cfi_adjust_cfa_offset 8\n"                                            \
-"	pushq %rsi\n"                                                          \
-"	.cfi_adjust_cfa_offset 8\n"                                            \
-"	pushq %rdx\n"                                                          \
-"	.cfi_adjust_cfa_offset 8\n"                                            \
+	PUSH("rdi")                                                            \
+	PUSH("rsi")                                                            \
+	PUSH("rdx")                                                            \
 	version                                                                \
 "	call vs_symbols_look\n"                                                \
 "	movq %rdx, %r11\n"                                                     \
-"	popq %rdx\n"                                                           \
-"	.cfi_adjust_cfa_offset -8\n"                                           \
-"	popq %rsi\n"                                                           \
-"	.cfi_adjust_cfa_offset -8\n"                                           \
-"	popq %rdi\n"                                                           \
-"	.cfi_adjust_cfa_offset -8\n"                                           \
+	POP("rdx")                                                             \
+	POP("rsi")                                                             \
+	POP("rdi")                                                             \
 "	testq %r11, %r11\n"                                                    \
 "	jz 1f\n"                                                               \
 "	ret\n"                                                                 \
@@ -83,16 +80,16 @@ __asm__(
 "	.type vs_loader_find_all_kept, @function\n"
 "vs_loader_find_all_kept:\n"
 "	.cfi_startproc\n"
-"	pushq %rax\n"
-"	pushq %rdi\n"
-"	pushq %rsi\n"
-"	pushq %rdx\n"
-"	pushq %rcx\n"
-"	pushq %r8\n"
-"	pushq %r9\n"
-"	pushq %r10\n"
+	PUSH("rax")
+	PUSH("rdi")
+	PUSH("rsi")
+	PUSH("rdx")
+	PUSH("rcx")
+	PUSH("r8")
+	PUSH("r9")
+	PUSH("r10")
 "	subq $128, %rsp\n"
-"	.cfi_adjust_cfa_offset 192\n"
+"	.cfi_adjust_cfa_offset 128\n"
 "	movups %xmm0, (%rsp)\n"
 "	movups %xmm1, 16(%rsp)\n"
 "	movups %xmm2, 32(%rsp)\n"
@@ -111,15 +108,15 @@ __asm__(
 "	movups 96(%rsp), %xmm6\n"
 "	movups 112(%rsp), %xmm7\n"
 "	addq $128, %rsp\n"
-"	popq %r10\n"
-"	popq %r9\n"
-"	popq %r8\n"
-"	popq %rcx\n"
-"	popq %rdx\n"
-"	popq %rsi\n"
-"	popq %rdi\n"
-"	popq %rax\n"
-"	.cfi_adjust_cfa_offset -192\n"
+"	.cfi_adjust_cfa_offset -128\n"
+	POP("r10")
+	POP("r9")
+	POP("r8")
+	POP("rcx")
+	POP("rdx")
+	POP("rsi")
+	POP("rdi")
+	POP("rax")
 "	ret\n"
 "	.cfi_endproc\n"
 "	.size vs_loader_find_all_kept, .-vs_loader_find_all_kept\n");
