@@ -23,7 +23,9 @@
 #define VS_OLDEST_BASE "GLIBC_2.17" /* glibc's first for it */
 #define VS_OLDEST_NAMED VS_OLDEST_BASE
 #endif
-#define VS_OLDEST(name, version) __asm__(".symver " #name "," #name "@" version)
+#define VS_OLDEST_AS(own, name, version)                                       \
+	__asm__(".symver " #own "," #name "@" version)
+#define VS_OLDEST(name, version) VS_OLDEST_AS(name, name, version)
 
 VS_OLDEST(dlclose, VS_OLDEST_BASE);
 VS_OLDEST(dlerror, VS_OLDEST_BASE);
