@@ -70,7 +70,7 @@ static CUresult refused(const struct fetch *f, const struct vs_ipc_reply *a)
 		vs_info("cuIpcOpenMemHandle: process %u has freed the "
 			"allocation",
 			f->h->pid);
-		return CUDA_ERROR_INVALID_HANDLE;
+		return CUDA_ERROR_INVALID_VALUE; /* an H100 */
 	case VS_IPC_REFUSED:
 		return because(f, CUDA_ERROR_INVALID_VALUE,
 			       "it runs as another user");

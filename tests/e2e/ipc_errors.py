@@ -43,10 +43,11 @@ def forged():
     exporter.do("alloc", 3 * MiB)  # not shared
     id = unpack(handle)[2]
     before = importer.books()
-    for changes in (dict(id=id + 1), dict(id=id - 1), dict(id=0),
-                    dict(key=os.urandom(16))):
+    for changes in (dict(id=id + 1), dict(id=id - 1), dict(id=0)):
         expect(importer.say("open", forge(handle, **changes)),
-               "CUDA_ERROR_INVALID_HANDLE", str(changes))
+               "CUDA_ERROR_INVALID_VALUE", str(changes))
+    expect(importer.say("open", forge(handle, key=os.urandom(16))),
+           "CUDA_ERROR_INVALID_HANDLE")
     for changes in (dict(size=1 << 40), dict(offset=1 << 40),
                     dict(size=(1 << 64) - 1), dict(offset=(1 << 64) - 1)):
         true(importer.say("open", forge(handle, **changes))[:5] == "CUDA_",

@@ -75,7 +75,7 @@ def bytes_are_stable():
             seen.add(new)
             exporter.do("free", p)
         # a stale one opens nothing
-        expect(importer.say("open", old), "CUDA_ERROR_INVALID_HANDLE")
+        expect(importer.say("open", old), "CUDA_ERROR_INVALID_VALUE")
 
 
 @test

@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -87,8 +89,11 @@ CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 	return CUDA_SUCCESS;
 }
 
-/* The exporter's file: by the system call meant for it, or through /proc. */
-static int fetch_file(const struct ticket *t)
+/*
+ * The exporter's file: by the system call meant for it, or through /proc. It
+ * has none if the memory is freed or the exporter has ended.
+ */
+static int fetch_file(const struct ticket *t, bool *has_ended_out)
 {
 	/* on every machine; older headers lack them */
 	enum { PIDFD_OPEN = 434, PIDFD_GETFD = 438 };
@@ -97,8 +102,12 @@ static int fetch_file(const struct ticket *t)
 	int pidfd, fd = -1;
 
 	pidfd = (int)syscall(PIDFD_OPEN, t->pid, 0);
+	*has_ended_out = pidfd < 0;
 	if (pidfd >= 0) {
+		struct pollfd end = {.fd = pidfd, .events = POLLIN};
+
 		fd = (int)syscall(PIDFD_GETFD, pidfd, t->fd, 0);
+		*has_ended_out = poll(&end, 1, 0) > 0;
 		close(pidfd);
 	}
 	if (fd < 0) {
@@ -135,15 +144,16 @@ static CUresult open_new(const struct ticket *t, CUdeviceptr *ptr_out)
 	uint64_t bytes = (uint64_t)t->bytes_high << 32 | t->bytes_low;
 	int device = sim_thread.current->device, fd;
 	struct sim_memory *m;
+	bool has_ended;
 	uint64_t start;
 
 	/* it "can determine if a mapping is possible" (cuda.h) */
 	if (device != t->device && !sim_device_may_be_peers(device, t->device))
 		return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-	fd = fetch_file(t);
-	/* the exporter has ended (an H100), or the memory is freed */
+	fd = fetch_file(t, &has_ended);
 	if (fd < 0)
-		return CUDA_ERROR_INVALID_HANDLE;
+		return has_ended ? CUDA_ERROR_INVALID_HANDLE
+				 : CUDA_ERROR_INVALID_VALUE; /* an H100 */
 	start = sim_sys_reserve(t->size, SIM_GRANULARITY);
 	if (!start || !sim_sys_map(start, t->size, fd, 0)) {
 		close(fd);

@@ -146,7 +146,7 @@ static int open_in_contexts(void)
 	/* what is freed is not there any more */
 	MUST(read(line[1], &go, 1) == 1);
 	MUST(cuCtxCreate(&first, NULL, 0, 0) == CUDA_SUCCESS);
-	MUST(cuIpcOpenMemHandle(&p, h, 1) == CUDA_ERROR_INVALID_HANDLE);
+	MUST(cuIpcOpenMemHandle(&p, h, 1) == CUDA_ERROR_INVALID_VALUE);
 	return 0;
 }
 
