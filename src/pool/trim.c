@@ -273,7 +273,8 @@ uint64_t vs_pool_give_way(int i)
 	struct vs_pool *pool = vs_pool_by_index(i);
 	uint64_t released, tag;
 
-	if (!pool)
+	/* what was done before may have taken longer than the end waits */
+	if (!pool || atomic_load(&is_ending))
 		return 0;
 	released = vs_trim(pool);
 	/* once for the same: who tries how much there is asks often */
@@ -490,6 +491,8 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 		look_when_quiet(pool);
 	retire(pool);
 	thin_views(pool);
+	if (atomic_load(&is_ending))
+		return;
 	pthread_mutex_lock(&pool->lock);
 	idle = pool->chunks.idle_bytes;
 	pthread_mutex_unlock(&pool->lock);

@@ -156,10 +156,21 @@ static void test_sorting_does_not_wait_for_them(void **state)
 	assert_in_range(n_pauses[false], BEFORE / SOME, most);
 }
 
+/* How often the driver was asked how much is unused. */
+static unsigned long n_asked;
+
+static CUresult CUDAAPI ask(size_t *unused_out, size_t *total_out)
+{
+	n_asked++;
+	*unused_out = *total_out = 139 * GiB;
+	return CUDA_SUCCESS;
+}
+
 /* Calls of the driver that a pool makes by itself. */
 static unsigned long calls(void)
 {
-	return fake.records + fake.queries + fake.unmaps + fake.releases;
+	return fake.records + fake.queries + fake.unmaps + fake.releases +
+	       n_asked;
 }
 
 static unsigned long calls_before;
@@ -173,6 +184,7 @@ static void process_ends(void)
 /* No driver call may meet a driver that is shutting down. */
 static void check_end(void (*serve)(void))
 {
+	vs_real.cuMemGetInfo_v2 = ask;
 	meanwhile(process_ends);
 	serve();
 	assert_int_not_equal(n_pauses[false], 0);
@@ -200,6 +212,19 @@ static void test_a_trim_ends_with_the_process(void **state)
 	free_before();
 	give(dead);
 	check_end(trim);
+}
+
+/* Another process asks for what is idle, of this pool or of the next. */
+static void give_way(void)
+{
+	vs_pool_give_way(0);
+}
+
+static void test_giving_way_ends_with_the_process(void **state)
+{
+	(void)state;
+	free_before();
+	check_end(give_way);
 }
 
 /* So long that nothing was called for an age, and then it is done. */
@@ -244,6 +269,7 @@ int main(void)
 		T(a_sweep_does_not_wait_for_them),
 		T(sorting_does_not_wait_for_them),
 		T(a_trim_ends_with_the_process),
+		T(giving_way_ends_with_the_process),
 		T(a_quiet_tick_ends_with_the_process),
 		T(a_tick_ends_with_the_process),
 	};
