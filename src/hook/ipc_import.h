@@ -20,8 +20,8 @@
  * primary one, since the green one may be destroyed before the memory is
  * closed; on the current `device`. Never VS_PASS. Waits for the
  * exporter some seconds at most. Errors, as the driver's:
- *   INVALID_HANDLE  the exporter has ended; open in another context of the
- *                   device
+ *   INVALID_HANDLE  the exporter has ended, or cannot be reached; open in
+ *                   another context of the device
  *   INVALID_VALUE   the allocation was freed; the exporter does not answer, or
  *                   refuses
  *   PEER_ACCESS_UNSUPPORTED  the current device cannot reach the memory
