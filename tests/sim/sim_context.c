@@ -206,6 +206,7 @@ void sim_context_end(struct sim_context *ctx)
 	for (stream = ctx->streams; stream; stream = stream->next)
 		sim_capture_leave(stream);
 	sim_context_clock(ctx, &clock);
+	sim_ipc_copies(ctx, &clock);
 	sim_wait_clock(&clock);
 	if (!ctx->alive)
 		return; /* another thread was quicker */

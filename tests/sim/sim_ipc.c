@@ -55,6 +55,15 @@ static void free_all(const struct sim_context *ctx)
 	}
 }
 
+void sim_ipc_copies(const struct sim_context *ctx, struct sim_vclock *clock)
+{
+	struct sim_memory *m = sim_memory_next(0);
+
+	for (; m; m = sim_memory_next(m->range.start + m->range.size))
+		if (m->kind == SIM_IMPORTED && m->ctx == ctx)
+			sim_judge_copies(m->range.start, m->range.size, clock);
+}
+
 void sim_ipc_free_context(const struct sim_context *ctx)
 {
 	free_all(ctx);

@@ -8,7 +8,13 @@
 #define SIM_IPC_H
 
 struct sim_context;
+struct sim_vclock;
 
+/*
+ * Adds what copies what a dying context has open, on any device: its end waits
+ * for that, as cuMemFree does (by analogy; no card was asked).
+ */
+void sim_ipc_copies(const struct sim_context *ctx, struct sim_vclock *clock);
 /* Closes what a dying context has open. */
 void sim_ipc_free_context(const struct sim_context *ctx);
 void sim_ipc_reset(void);
