@@ -140,13 +140,10 @@ def is_ok(said):
 
 
 class Process:
-    """One that is there in both worlds."""
+    """One that is there in both worlds; `both`: those that it goes on as."""
 
-    def __init__(self, run, number):
-        self.begin(run, number, Both(run))
-
-    def begin(self, run, number, both):
-        self.run, self.number, self.both = run, number, both
+    def __init__(self, run, number, both=None):
+        self.run, self.number, self.both = run, number, both or Both(run)
         self.is_there = True
         last = run.n_devices - 1
         self.devices = [0, 0, last, last, 0]

@@ -395,23 +395,26 @@ def replace(run, p, t):
     run.note(f"p{p.number} is replaced")
     p.tell(t, "exec")
     lose(p)
-    both = p.both
-    new = Process.__new__(Process)
     p.is_there = False
-    new.begin(run, p.number, both)
-    run.processes[p.number] = new
     # what it says of the handles of the one before is not known
-    run.handles = [h for h in run.handles if h.owner.both is not both]
-    for thread in range(N_THREADS):
-        new.start(0, thread)
+    run.handles = [h for h in run.handles if h.owner.both is not p.both]
+    start_anew(run, p, p.both)
 
 
 def restart(run, p):
     run.note(f"p{p.number} starts")
-    new = Process(run, p.number)
+    start_anew(run, p)
+
+
+def start_anew(run, p, both=None):
+    new = Process(run, p.number, both)
     run.processes[p.number] = new
+    start_threads(new)
+
+
+def start_threads(p):
     for t in range(N_THREADS):
-        new.start(0, t)
+        p.start(0, t)
 
 
 OPERATIONS = (
@@ -425,8 +428,7 @@ OPERATIONS = (
 
 def take_steps(run, n):
     for process in run.processes:
-        process.start(0, 0)
-        process.start(0, 1)
+        start_threads(process)
     steps = [step for step, weight in OPERATIONS for _ in range(weight)]
     for _ in range(n):
         process = run.one_of(run.processes)
