@@ -57,6 +57,12 @@ void vs_pool_ending(bool is)
 	atomic_store(&is_ending, is);
 }
 
+/* None once that is so: what came before may have outlasted the end's wait. */
+static struct vs_pool *pool_before_end(int i)
+{
+	return atomic_load(&is_ending) ? NULL : vs_pool_by_index(i);
+}
+
 /* Chunks released in a row: 4 ms of small ones (counting driver). */
 enum { IN_A_ROW = 128 };
 
@@ -148,8 +154,7 @@ uint64_t vs_pool_trim(void)
 	uint64_t released = 0;
 	struct vs_pool *pool;
 
-	for (int i = 0;
-	     !atomic_load(&is_ending) && (pool = vs_pool_by_index(i)); i++)
+	for (int i = 0; (pool = pool_before_end(i)); i++)
 		released += vs_trim(pool);
 	return released;
 }
@@ -270,11 +275,10 @@ static uint64_t wait_to_release(struct vs_pool *pool, uint64_t tag)
 
 uint64_t vs_pool_give_way(int i)
 {
-	struct vs_pool *pool = vs_pool_by_index(i);
+	struct vs_pool *pool = pool_before_end(i);
 	uint64_t released, tag;
 
-	/* what was done before may have taken longer than the end waits */
-	if (!pool || atomic_load(&is_ending))
+	if (!pool)
 		return 0;
 	released = vs_trim(pool);
 	/* once for the same: who tries how much there is asks often */
@@ -510,8 +514,7 @@ void vs_pool_tick(void)
 	uint64_t now = vs_vmm_clock();
 	struct vs_pool *pool;
 
-	for (int i = 0;
-	     !atomic_load(&is_ending) && (pool = vs_pool_by_index(i)); i++)
+	for (int i = 0; (pool = pool_before_end(i)); i++)
 		decay(pool, now, vs_knobs.decay_ms * VS_MS);
 }
 
