@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * oldest_start: what calls main(), by its version of before glibc 2.34, where
- * src/base/oldest.h has the others. The linker puts this in its place (--wrap),
- * since it is the machine's crt1.o that asks for it. It is one function in each
+ * src/base/oldest.h has the others. The machine's crt1.o asks for it, and finds
+ * the one here. (The linker's --wrap would not do: gold has the wrapper call
+ * itself, lld asks for the newer version besides.) It is one function in each
  * glibc that has both versions; a glibc of before runs no constructors of the
  * program by it, so this is for programs that have none.
  */
@@ -13,12 +14,13 @@ typedef int vs_start_fn(vs_main_fn *main, int argc, char **argv,
 			vs_hook_fn *init, vs_hook_fn *fini,
 			vs_hook_fn *loader_fini, void *stack_end);
 
-vs_start_fn vs_oldest_start, __wrap___libc_start_main;
+vs_start_fn vs_oldest_start, __libc_start_main;
 VS_OLDEST_AS(vs_oldest_start, __libc_start_main, VS_OLDEST_BASE);
 
-int __wrap___libc_start_main(vs_main_fn *main, int argc, char **argv,
-			     vs_hook_fn *init, vs_hook_fn *fini,
-			     vs_hook_fn *loader_fini, void *stack_end)
+/* Hidden (AM_CFLAGS), or libraries would find it. */
+int __libc_start_main(vs_main_fn *main, int argc, char **argv, vs_hook_fn *init,
+		      vs_hook_fn *fini, vs_hook_fn *loader_fini,
+		      void *stack_end)
 {
 	return vs_oldest_start(main, argc, argv, init, fini, loader_fini,
 			       stack_end);
