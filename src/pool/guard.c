@@ -290,7 +290,7 @@ CUresult vs_guard_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 	struct vs_guard_block *b;
 	CUresult r;
 
-	vs_guard_collect(pool);
+	vs_guard_collect(pool, NULL);
 	pthread_mutex_lock(&pool->grow);
 	r = make(pool, size, &b);
 	pthread_mutex_unlock(&pool->grow);
@@ -370,7 +370,7 @@ CUresult vs_guard_free(struct vs_pool *pool, struct vs_ctx *current,
 	TAILQ_INSERT_TAIL(&pool->guard.pending, r, link);
 	pthread_mutex_unlock(&pool->lock);
 	vs_mark_wait_at_free(pool);
-	vs_guard_collect(pool);
+	vs_guard_collect(pool, NULL);
 	return CUDA_SUCCESS;
 }
 
@@ -398,7 +398,7 @@ uint64_t vs_guard_newest(const struct vs_pool *pool)
 	return tag;
 }
 
-uint64_t vs_guard_collect(struct vs_pool *pool)
+uint64_t vs_guard_collect(struct vs_pool *pool, const _Atomic bool *stop)
 {
 	struct vs_fence *f = &pool->fence;
 	uint64_t released = 0, tag;
@@ -416,7 +416,7 @@ uint64_t vs_guard_collect(struct vs_pool *pool)
 	vs_fence_cover(f, tag);
 	vs_fence_poll(f);
 	pthread_mutex_lock(&pool->grow);
-	for (;;) {
+	while (!stop || !atomic_load(stop)) {
 		bool is_gone;
 		uint64_t span;
 

@@ -74,8 +74,11 @@ CUresult vs_guard_free(struct vs_pool *pool, struct vs_ctx *current,
 
 /* The newest tag of what was freed and is still mapped, or 0. Lock. */
 uint64_t vs_guard_newest(const struct vs_pool *pool);
-/* Unmaps what was freed and is complete; never waits. Takes grow, the lock. */
-uint64_t vs_guard_collect(struct vs_pool *pool);
+/*
+ * Unmaps what was freed and is complete, until `stop`, unless that is NULL, is
+ * true; never waits. Takes grow, the lock.
+ */
+uint64_t vs_guard_collect(struct vs_pool *pool, const _Atomic bool *stop);
 /* The live blocks of a dying, idle context are freed. Lock. */
 void vs_guard_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx);
 /* Gives all peers access to every block. Grow. */

@@ -299,7 +299,7 @@ static bool climb_until(struct vs_pool *pool, enum vs_heap_kind kind,
 		bool is_last = vs_fence_is_complete(f, until);
 		uint64_t rest = vs_fence_rest(began, NEED_PATIENCE);
 
-		vs_guard_collect(pool);
+		vs_guard_collect(pool, NULL);
 		pthread_mutex_lock(&pool->lock);
 		vs_mark_all(pool);
 		vs_fence_order(f);

@@ -130,7 +130,7 @@ static uint64_t release(struct vs_pool *pool, uint64_t bytes, uint64_t before)
 
 	if (atomic_load(&is_ending))
 		return 0;
-	released = vs_guard_collect(pool);
+	released = vs_guard_collect(pool, &is_ending);
 	pthread_mutex_lock(&pool->grow);
 	released += retire_all(pool);
 	released += release_idle(pool, bytes, before);
@@ -301,7 +301,9 @@ static void retire(struct vs_pool *pool)
 
 	if (atomic_load(&is_ending))
 		return;
-	vs_guard_collect(pool);
+	vs_guard_collect(pool, &is_ending);
+	if (atomic_load(&is_ending))
+		return;
 	pthread_mutex_lock(&pool->lock);
 	tag = vs_dead_newest(pool);
 	pthread_mutex_unlock(&pool->lock);

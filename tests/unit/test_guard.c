@@ -348,6 +348,58 @@ static void test_dies_with_its_context(void **state)
 	}
 }
 
+static void process_ends(CUdeviceptr at, uint64_t size)
+{
+	(void)at, (void)size;
+	vs_pool_ending(true);
+}
+
+/* Blocks that nobody may unmap: work goes on, then it is done. */
+static void leave_blocks(CUdeviceptr *p, int n)
+{
+	for (int i = 0; i < n; i++)
+		p[i] = take(5000);
+	fake.lag_ns = 3600000 * MS;
+	for (int i = 0; i < n; i++)
+		give(p[i]);
+	fake.lag_ns = 0;
+	fake.now += 3600000 * MS;
+}
+
+static void trim(void)
+{
+	vs_pool_trim();
+}
+
+/* No driver call may meet a driver that is shutting down. */
+static void test_unmapping_ends_with_the_process(void **state)
+{
+	void (*const serve[])(void) = {trim, vs_pool_tick};
+	enum { N = 20 };
+	CUdeviceptr p[N];
+
+	for (int i = 0; i < 2; i++) {
+		unsigned long records, unmaps, releases;
+
+		fresh(state);
+		leave_blocks(p, N);
+		unmaps = fake.unmaps;
+		releases = fake.releases;
+		records = fake.records;
+		fake.on_unmap = process_ends;
+		serve[i]();
+		assert_int_equal(fake.unmaps, unmaps + 1);
+		assert_int_equal(fake.releases, releases + 1);
+		assert_in_range(fake.records, records, records + 2);
+		fake.on_unmap = NULL;
+		/* but what the program calls in its exit handlers */
+		give(take(100));
+		assert_true(fake.unmaps >= unmaps + N);
+		assert_int_equal(fake.held, 0);
+		vs_pool_ending(false);
+	}
+}
+
 static void test_modes(void **state)
 {
 	(void)state;
@@ -383,6 +435,7 @@ int main(void)
 		T(unmap_refused_is_tried_again),
 		T(memory_limit),
 		T(dies_with_its_context),
+		T(unmapping_ends_with_the_process),
 		T(modes),
 	};
 
