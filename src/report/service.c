@@ -184,6 +184,8 @@ static void *run(void *unused)
 		if (request & STOP) {
 			/* seen by whoever asks later, too */
 			atomic_fetch_or(&requests, STOP);
+			/* if the end has not waited for it: as there */
+			vs_pool_ending(false);
 			return unused;
 		}
 		if (serve(request))
@@ -203,7 +205,7 @@ static void at_exit(void)
 	vs_pool_ending(true);
 	for (int i = 0; i < EXIT_WAIT_MS && atomic_load(&is_busy); i++)
 		vs_cancel_free_sleep(VS_MS);
-	/* other exit handlers may yet need what is idle */
+	/* other exit handlers may yet need what is idle; else see run() */
 	if (!atomic_load(&is_busy))
 		vs_pool_ending(false);
 }

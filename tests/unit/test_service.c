@@ -356,6 +356,37 @@ static void exit_in_long_trim(void *unused)
 	exit_in_trim((void *)trim_until_end);
 }
 
+/* Longer than the end of the process waits. */
+static void trim_past_end(void)
+{
+	trim_until_end();
+	sleep_ms(100);
+}
+
+static void driver_sees_memory_again(void)
+{
+	for (int ms = 0; fake_is_ending; ms++) {
+		if (ms > 10000)
+			_exit(97);
+		sleep_ms(1);
+	}
+	driver_sees_no_trim();
+}
+
+static void exit_in_slow_trim(void *unused)
+{
+	(void)unused;
+	atexit(driver_sees_memory_again);
+	exit_in_trim((void *)trim_past_end);
+}
+
+static void exit_outlasts_a_trim(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, exit_in_slow_trim, NULL);
+	assert_child_ok(&c);
+}
+
 static void exit_ends_a_trim(void **unused)
 {
 	(void)unused;
@@ -618,6 +649,7 @@ int main(void)
 		cmocka_unit_test(exit_is_not_held_up),
 		cmocka_unit_test(exit_waits_a_little),
 		cmocka_unit_test(exit_ends_a_trim),
+		cmocka_unit_test(exit_outlasts_a_trim),
 		cmocka_unit_test(forked),
 		cmocka_unit_test(without_a_thread),
 		cmocka_unit_test(writes_the_trace),
