@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_green [refused|meanwhile|blamed|beside]: memory is allocated, used and
- * freed under green contexts, is used on after one is destroyed, and stays as
- * long as one green context holds the primary one; so also where that is to be
- * destroyed, and the primary one is reset meanwhile.
+ * victim_green [refused|meanwhile|blamed|beside [other]]: memory is allocated,
+ * used and freed under green contexts, is used on after one is destroyed, and
+ * stays as long as one green context holds the primary one; so also where that
+ * is to be destroyed, and the primary one is reset meanwhile.
  */
 #include <pthread.h>
 
@@ -357,15 +357,21 @@ static void blamed(void)
 
 /*
  * A copy in a green context's NULL stream is done while the primary one's,
- * whose memory it reaches, waits for the host. (So 155 of 160 on an H100.)
+ * whose memory it reaches, waits for the host. (So 155 of 160 on an H100.) With
+ * another context there is an order to keep, but that between these two.
  */
-static void beside(CUcontext primary)
+static void beside(CUcontext primary, bool has_other)
 {
 	struct green g = make();
 	CUdeviceptr p = victim_alloc(MiB);
 	_Atomic bool may_go = false;
+	CUcontext other;
 	char *seen;
 
+	if (has_other) {
+		TRY(cuCtxCreate_v2(&other, 0, device));
+		TRY(cuCtxSetCurrent(primary));
+	}
 	TRY(cuMemsetD8(p, 31, MiB));
 	TRY(cuCtxSynchronize());
 	TRY(cuMemHostAlloc((void **)&seen, MiB, CU_MEMHOSTALLOC_PORTABLE));
@@ -384,6 +390,8 @@ static void beside(CUcontext primary)
 	TRY(cuMemFreeHost(seen));
 	victim_free(p);
 	destroy(g);
+	if (has_other)
+		TRY(cuCtxDestroy(other));
 }
 
 int main(int argc, char **argv)
@@ -403,7 +411,7 @@ int main(int argc, char **argv)
 		return 0;
 	}
 	if (argc > 1 && !strcmp(argv[1], "beside")) {
-		beside(primary);
+		beside(primary, argc > 2);
 		return 0;
 	}
 	if (argc > 1) {
