@@ -500,30 +500,38 @@ static void end_asking(const struct asked *turn)
 	pthread_mutex_unlock(&opening);
 }
 
-/* In the exporter's turn. */
-static CUresult open_new(const struct key *key, CUcontext ctx, CUdeviceptr *out)
+/* ALREADY_MAPPED: see enter(). */
+static CUresult bring_new(const struct key *key, CUcontext ctx,
+			  CUdeviceptr *out)
 {
-	struct imported *im;
+	struct imported *im = vs_meta_alloc(sizeof(*im));
 	CUresult r;
 
-	/* another thread may have had the turn before */
-	if (open_again(key, ctx, out, &r))
-		return r;
-	im = vs_meta_alloc(sizeof(*im));
 	if (!im)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	im->key = *key;
 	im->ctx = ctx;
 	im->device = (CUdevice)key->device;
 	r = bring(im, device_of(&key->handle));
-	if (r == CUDA_SUCCESS) {
+	if (r == CUDA_SUCCESS)
 		*out = im->span.base;
-		return r;
-	}
-	vs_meta_free(im, sizeof(*im));
-	/* who was called back may have opened it meanwhile */
-	if (r == CUDA_ERROR_ALREADY_MAPPED)
-		open_again(key, ctx, out, &r);
+	else
+		vs_meta_free(im, sizeof(*im));
+	return r;
+}
+
+/* In the exporter's turn. */
+static CUresult open_new(const struct key *key, CUcontext ctx, CUdeviceptr *out)
+{
+	CUresult r;
+
+	do {
+		/* by another thread in its turn, or in a callback */
+		if (open_again(key, ctx, out, &r))
+			return r;
+		r = bring_new(key, ctx, out);
+		/* and what was open may be closed again */
+	} while (r == CUDA_ERROR_ALREADY_MAPPED);
 	return r;
 }
 

@@ -28,18 +28,32 @@ enum { MANY = 2000 };
 #define OTHER_CTX ((CUcontext)0x2000)
 #define PEER_CTX ((CUcontext)0x3000)
 
+/* What others do, once, while something is fetched, or is unmapped again. */
+static void (*in_fetch)(void), (*in_unmap)(void);
+
+static void once(void (**what)(void))
+{
+	void (*it)(void) = *what;
+
+	*what = NULL;
+	if (it)
+		it();
+}
+
 /* In place of hook/ipc_fetch: any addresses, and nothing is mapped there. */
 CUresult vs_ipc_fetch(const struct vs_ipc_handle *h, CUdeviceptr *base_out,
 		      uint64_t *bytes_out)
 {
 	*base_out = ((CUdeviceptr)1 << 44) + h->id * 4 * MiB;
 	*bytes_out = 2 * MiB;
+	once(&in_fetch);
 	return CUDA_SUCCESS;
 }
 
 void vs_ipc_unmap(CUdeviceptr base, uint64_t bytes, uint64_t mapped)
 {
 	(void)base, (void)bytes, (void)mapped;
+	once(&in_unmap);
 }
 
 static CUresult CUDAAPI set_access(CUdeviceptr p, size_t size,
@@ -98,6 +112,37 @@ static void test_which_handles_are_the_same(void **state)
 	assert_int_equal(open_in(PEER_CTX, 1, 1, &again), CUDA_SUCCESS);
 }
 
+static CUdeviceptr opened;
+
+static void open_it(void)
+{
+	assert_int_equal(open_in(FAKE_CTX, 0, 1, &opened), CUDA_SUCCESS);
+}
+
+static void close_it(void)
+{
+	assert_int_equal(vs_ipc_close(opened), CUDA_SUCCESS);
+}
+
+/* A callback opens what is just being opened, and another thread closes it. */
+static void test_opened_and_closed_meanwhile(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	in_fetch = open_it;
+	assert_int_equal(open_in(FAKE_CTX, 0, 1, &p), CUDA_SUCCESS);
+	assert_int_equal(p, opened);
+	close_it();
+	close_it();
+	in_fetch = open_it;
+	in_unmap = close_it;
+	assert_int_equal(open_in(FAKE_CTX, 0, 1, &p), CUDA_SUCCESS);
+	assert_int_equal(atomic_load(&vs_ipc_n_imports), 1);
+	assert_int_equal(vs_ipc_close(p), CUDA_SUCCESS);
+	assert_int_equal(atomic_load(&vs_ipc_n_imports), 0);
+}
+
 static void test_one_beside_many(void **state)
 {
 	CUdeviceptr p, first;
@@ -120,6 +165,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_which_handles_are_the_same, fresh),
+		cmocka_unit_test_setup(test_opened_and_closed_meanwhile, fresh),
 		cmocka_unit_test_setup(test_one_beside_many, fresh),
 	};
 
