@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <linux/futex.h>
-#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -16,8 +15,8 @@
 
 #include "base/cancel.h"
 #include "base/clock.h"
-#include "base/fd.h"
 #include "base/meta.h"
+#include "base/process.h"
 #include "base/sys.h"
 
 #define LAYOUT 3 /* of the segment; a part of its name */
@@ -109,22 +108,6 @@ void vs_board_sleep(uint32_t rung, uint64_t ms)
 }
 
 /* ---- slots ----------------------------------------------------------- */
-
-/* Or a zombie, which can be signalled; before Linux 5.3 nobody tells. */
-static bool is_gone(uint32_t pid)
-{
-	struct pollfd end = {.events = POLLIN};
-	bool has_ended;
-
-	if (vs_sys_kill((pid_t)pid, 0) != 0)
-		return errno == ESRCH;
-	end.fd = vs_fd_clear(vs_sys_pidfd_open((pid_t)pid));
-	if (end.fd < 0)
-		return false;
-	has_ended = vs_sys_poll(&end, 1, 0) == 1 && (end.revents & POLLIN);
-	vs_sys_close(end.fd);
-	return has_ended;
-}
 
 /* Whoever cannot tell each other's PIDs apart must not meet. */
 static bool name_of(key_t *key_out)
@@ -230,7 +213,8 @@ static bool claim(struct slot *s, uint32_t me)
 	uint32_t owner = atomic_load(&s->pid);
 
 	/* one that has left may be a zombie for long */
-	if (owner != 0 && !atomic_load(&s->is_closed) && !is_gone(owner))
+	if (owner != 0 && !atomic_load(&s->is_closed) &&
+	    !vs_process_is_gone((pid_t)owner))
 		return false;
 	if (!atomic_compare_exchange_strong(&s->pid, &owner, NOBODY_YET))
 		return false;
@@ -430,7 +414,7 @@ static bool has_left(const struct ask *a)
 	if (atomic_load(&a->slot->is_closed) ||
 	    atomic_load(&a->slot->pid) != a->pid)
 		return true;
-	return is_gone(a->pid) &&
+	return vs_process_is_gone((pid_t)a->pid) &&
 	       atomic_compare_exchange_strong(&a->slot->pid, &owner, 0);
 }
 

@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/process.h"
 #include "base/sys.h"
 #include "driver/vmm.h"
 
@@ -139,8 +140,7 @@ bool vs_ipc_is_alive(int socket)
 	if (vs_sys_getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &other, &size) !=
 	    0)
 		return false;
-	return other.pid == 0 || vs_sys_kill(other.pid, 0) == 0 ||
-	       errno != ESRCH;
+	return other.pid == 0 || !vs_process_is_gone(other.pid);
 }
 
 /* False when the time is up; true: try again. */

@@ -290,9 +290,8 @@ def exporter_ends_stopped():
     timer.join()
 
 
-@test
-def socket_outlives_exporter():
-    """A child that nobody told of its birth holds it: that is an end, too."""
+def outlive(reap):
+    """What becomes of an open when a child has the socket of who has ended."""
     exporter, importer = pair()
     handle = exporter.share(MiB)[1]
     key = os.urandom(16)
@@ -302,10 +301,32 @@ def socket_outlives_exporter():
     if parent == 0:
         listener.listen()  # so it counts as this process's
         os._exit(0)
-    os.waitpid(parent, 0)
-    expect(importer.say("open", forge(handle, key=key)),
-           "CUDA_ERROR_INVALID_HANDLE")
+    os.waitid(os.P_PID, parent, os.WEXITED | (0 if reap else os.WNOWAIT))
+    start = time.monotonic()
+    said = importer.say("open", forge(handle, key=key))
+    took = time.monotonic() - start
+    if not reap:
+        os.waitpid(parent, 0)
     listener.close()
+    expect(said, "CUDA_ERROR_INVALID_HANDLE")
+    true(took < 5 * SLOW, "that took long")
+
+
+@test
+def socket_outlives_exporter():
+    """A child that nobody told of its birth holds it: that is an end, too."""
+    outlive(True)
+
+
+@test
+def socket_outlives_zombie():
+    """Nor does it help that nobody has asked how the exporter ended."""
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (AttributeError, OSError):
+        return "nobody tells of zombies here"
+    outlive(False)
+    return None
 
 
 @test
