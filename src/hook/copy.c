@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "driver/vmm.h"
+#include "hook/green.h"
 #include "hook/ipc.h"
 #include "hook/peer.h"
 
@@ -329,6 +330,16 @@ void vs_copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
 	}
 }
 
+CUcontext vs_copy_context(CUdeviceptr p, CUcontext named)
+{
+	struct vs_span span;
+
+	if (vs_pool_ctx_count() < 2 || !vs_pool_find(p, &span) ||
+	    span.ctx == named || vs_pool_ctx_device(named) != span.device)
+		return named;
+	return span.ctx;
+}
+
 /* The end lies where one of the devices cannot reach it. */
 static bool is_apart(const struct end *end, uint64_t devices)
 {
@@ -528,7 +539,8 @@ static void begin(struct vs_order *order, const struct end *dst,
 	if (!vs_order_is_due(way) || vs_pool_ctx_count() < 2)
 		return;
 	order->current = vs_vmm_current();
-	if (!order->current)
+	if (!order->current ||
+	    (vs_green_is_any() && vs_green_is(order->current)))
 		return;
 	add_owner(order, dst);
 	add_owner(order, src);

@@ -27,12 +27,14 @@
  * what that is given later begins after the copy: between devices (CUDA C++
  * Programming Guide, peer-to-peer memory copy), within the other one, and to
  * and from the host (seen on two H200). VMM memory belongs to no context, so
- * the driver keeps to that in the current one alone, but for peer copies, which
- * name theirs. So two events for each other context do what it would. Copies in
- * created streams and the thread's own, and sets, have no such order; nor those
- * in a green context's NULL stream with the primary one's, whose its memory is:
- * 155 of 160 came before what that had to do, of a created context's none (an
- * H100, 580.159.04).
+ * the driver keeps to that in the current one alone. So two events for each
+ * other context do what it would. A peer copy has that order with the contexts
+ * of cuMemAlloc memory as well, whichever it names, but with those that it
+ * names where memory has none: so it is given those of the memory. Copies in
+ * created streams and the thread's own, and sets, have no such order; nor have
+ * those in a green context's NULL stream any with other contexts, not even the
+ * primary one (all but the first by an H100, 580.159.04: tests/e2e/
+ * victim_orders.c).
  *
  * Note [Bounds]
  * The driver refuses a copy or a set that leaves the cuMemAlloc memory, opened
@@ -269,5 +271,11 @@ void vs_copy_note(CUdeviceptr p, struct vs_runners *by) __attribute__((cold));
  * devices that run it is waited for before the memory is used again.
  */
 void vs_copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream);
+/*
+ * The context that a peer copy is to name for `p`, where the program names
+ * another of the device; see Note [Order of copies]. What else it names is left
+ * to the driver.
+ */
+CUcontext vs_copy_context(CUdeviceptr p, CUcontext named);
 
 #endif

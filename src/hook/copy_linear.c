@@ -154,6 +154,8 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_ctx,
 	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, NULL);
+	dst_ctx = vs_copy_context(dst, dst_ctx);
+	src_ctx = vs_copy_context(src, src_ctx);
 	return vs_seen(vs_copy_ended(
 		vs_real.cuMemcpyPeer(dst, dst_ctx, src, src_ctx, size), dst,
 		src, VS_PLAIN));
@@ -167,6 +169,8 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeer_ptds(CUdeviceptr dst, CUcontext dst_ctx,
 	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, NULL);
+	dst_ctx = vs_copy_context(dst, dst_ctx);
+	src_ctx = vs_copy_context(src, src_ctx);
 	return vs_seen(vs_copy_ended(
 		vs_real.cuMemcpyPeer_ptds(dst, dst_ctx, src, src_ctx, size),
 		dst, src, VS_PLAIN_PT));
@@ -180,6 +184,8 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_ctx,
 	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, stream);
+	dst_ctx = vs_copy_context(dst, dst_ctx);
+	src_ctx = vs_copy_context(src, src_ctx);
 	return vs_seen(vs_real.cuMemcpyPeerAsync(dst, dst_ctx, src, src_ctx,
 						 size, stream));
 }
@@ -194,6 +200,8 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeerAsync_ptsz(CUdeviceptr dst,
 	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
 	vs_copy_peer(dst, src, stream);
+	dst_ctx = vs_copy_context(dst, dst_ctx);
+	src_ctx = vs_copy_context(src, src_ctx);
 	return vs_seen(vs_real.cuMemcpyPeerAsync_ptsz(dst, dst_ctx, src,
 						      src_ctx, size, stream));
 }

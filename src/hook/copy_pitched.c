@@ -196,12 +196,21 @@ static CUdeviceptr end_of_peer(CUmemorytype type, CUdeviceptr p)
 		       : 0;
 }
 
-static void peer_3d(const CUDA_MEMCPY3D_PEER *c, CUstream stream)
+/* Before the copy; what the driver is to be given for it, `with` or `c`. */
+static const CUDA_MEMCPY3D_PEER *
+peer_3d(const CUDA_MEMCPY3D_PEER *c, CUDA_MEMCPY3D_PEER *with, CUstream stream)
 {
-	if (c)
-		vs_copy_peer(end_of_peer(c->dstMemoryType, c->dstDevice),
-			     end_of_peer(c->srcMemoryType, c->srcDevice),
-			     stream);
+	CUdeviceptr dst, src;
+
+	if (!c)
+		return NULL;
+	dst = end_of_peer(c->dstMemoryType, c->dstDevice);
+	src = end_of_peer(c->srcMemoryType, c->srcDevice);
+	vs_copy_peer(dst, src, stream);
+	*with = *c;
+	with->dstContext = vs_copy_context(dst, c->dstContext);
+	with->srcContext = vs_copy_context(src, c->srcContext);
+	return with;
 }
 
 /* After a synchronous one. */
@@ -217,17 +226,21 @@ static CUresult peer_3d_ended(CUresult result, const CUDA_MEMCPY3D_PEER *c,
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy)
 {
+	CUDA_MEMCPY3D_PEER with;
+
 	if (VS_ENTER_WORK(cuMemcpy3DPeer, NULL) && is_beyond_peer(copy))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
-	peer_3d(copy, NULL);
+	copy = peer_3d(copy, &with, NULL);
 	return peer_3d_ended(vs_real.cuMemcpy3DPeer(copy), copy, VS_PLAIN);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy)
 {
+	CUDA_MEMCPY3D_PEER with;
+
 	if (VS_ENTER_WORK(cuMemcpy3DPeer_ptds, NULL) && is_beyond_peer(copy))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
-	peer_3d(copy, NULL);
+	copy = peer_3d(copy, &with, NULL);
 	return peer_3d_ended(vs_real.cuMemcpy3DPeer_ptds(copy), copy,
 			     VS_PLAIN_PT);
 }
@@ -235,18 +248,22 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy)
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy,
 					       CUstream stream)
 {
+	CUDA_MEMCPY3D_PEER with;
+
 	if (VS_ENTER_WORK(cuMemcpy3DPeerAsync, stream) && is_beyond_peer(copy))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
-	peer_3d(copy, stream);
+	copy = peer_3d(copy, &with, stream);
 	return vs_seen(vs_real.cuMemcpy3DPeerAsync(copy, stream));
 }
 
 VS_EXPORT CUresult CUDAAPI
 cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER *copy, CUstream stream)
 {
+	CUDA_MEMCPY3D_PEER with;
+
 	if (VS_ENTER_WORK(cuMemcpy3DPeerAsync_ptsz, stream) &&
 	    is_beyond_peer(copy))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
-	peer_3d(copy, stream);
+	copy = peer_3d(copy, &with, stream);
 	return vs_seen(vs_real.cuMemcpy3DPeerAsync_ptsz(copy, stream));
 }

@@ -82,7 +82,7 @@ static CUresult check_implicit(const struct sim_stream *legacy)
 	struct sim_stream *s;
 
 	for (s = legacy->ctx->streams; captures && s; s = s->next) {
-		if (!s->capture || (s->flags & CU_STREAM_NON_BLOCKING))
+		if (!s->capture || !s->blocking)
 			continue;
 		sim_capture_kill(s->capture);
 		result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -405,7 +405,7 @@ static CUresult get_for_query(CUstream hStream, struct sim_stream **stream_out)
 	if (result != CUDA_SUCCESS || !(*stream_out)->legacy)
 		return result;
 	for (s = (*stream_out)->ctx->streams; s; s = s->next)
-		if (s->capture && !(s->flags & CU_STREAM_NON_BLOCKING))
+		if (s->capture && s->blocking)
 			return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 	return CUDA_SUCCESS;
 }

@@ -201,23 +201,21 @@ static void follow(struct sim_stream *later, struct sim_stream *earlier)
  * A copy in the NULL stream comes between what other contexts, whose memory of
  * cuMemAlloc it reaches, have in theirs before and get afterwards (CUDA C++
  * Programming Guide, peer-to-peer memory copy; seen on two H200 of copies to
- * and from the host, too). A peer copy does so by the contexts that it names,
- * whatever the memory. A green context and its primary one are no others (an
- * H100).
+ * and from the host, too), whatever contexts a peer copy names; by those only
+ * where memory has no context. In a green context's NULL stream it has no order
+ * with any other (an H100).
  */
 static struct sim_stream *others_stream(const struct sim_stream *stream,
 					uint64_t addr,
 					struct sim_context *named)
 {
 	struct sim_memory *m = sim_memory_find(addr);
-	struct sim_context *owner = named;
+	struct sim_context *owner = m && m->kind == SIM_LEGACY ? m->ctx : named;
 
-	if (!owner && m && m->kind == SIM_LEGACY)
-		owner = m->ctx;
-	if (!stream->legacy || !owner ||
-	    sim_context_owner(owner) == sim_context_owner(stream->ctx))
+	if (!stream->legacy || stream->ctx->parent || !owner)
 		return NULL;
-	return owner->legacy;
+	owner = sim_context_owner(owner);
+	return owner == stream->ctx ? NULL : owner->legacy;
 }
 
 static CUresult submit_between(struct sim_transfer *t,

@@ -19,7 +19,7 @@ struct sim_transfer {
 	enum sim_side dst, src;
 	bool peer; /* cuMemcpyPeer: access is not asked */
 	bool async;
-	/* cuMemcpyPeer's for dst and src, by which it is ordered */
+	/* cuMemcpyPeer's for dst and src; NULL: none */
 	struct sim_context *named[2];
 };
 

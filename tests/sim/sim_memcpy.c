@@ -225,32 +225,46 @@ CUresult sim_copy_describe(const CUDA_MEMCPY3D *p, struct sim_transfer *t)
 		       : CUDA_SUCCESS;
 }
 
-static CUresult copy_3d(const CUDA_MEMCPY3D *p, bool peer_copy, bool async,
+/* `t` has what the description does not tell. */
+static CUresult copy_3d(const CUDA_MEMCPY3D *p, struct sim_transfer *t,
 			CUstream stream)
 {
-	struct sim_transfer t = {.peer = peer_copy, .async = async};
 	CUresult result;
 
 	if (!p)
 		return CUDA_ERROR_INVALID_VALUE;
-	result = sim_copy_describe(p, &t);
-	return result == CUDA_SUCCESS ? sim_transfer(&t, stream) : result;
+	result = sim_copy_describe(p, t);
+	return result == CUDA_SUCCESS ? sim_transfer(t, stream) : result;
 }
 
 CUresult sim_cuMemcpy3D_v2(const CUDA_MEMCPY3D *pCopy)
 {
-	return copy_3d(pCopy, false, false, NULL);
+	struct sim_transfer t = {.async = false};
+
+	return copy_3d(pCopy, &t, NULL);
 }
 
 CUresult sim_cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D *pCopy, CUstream hStream)
 {
-	return copy_3d(pCopy, false, true, hStream);
+	struct sim_transfer t = {.async = true};
+
+	return copy_3d(pCopy, &t, hStream);
 }
 
-/* The contexts are not needed: addresses tell their devices. */
+/* NULL, too, if it is none: addresses tell their devices. */
+static struct sim_context *named(CUcontext handle)
+{
+	struct sim_context *ctx = NULL;
+
+	if (handle && sim_context_get(handle, &ctx) != CUDA_SUCCESS)
+		return NULL;
+	return ctx;
+}
+
 static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, bool async,
 			     CUstream stream)
 {
+	struct sim_transfer t = {.peer = true, .async = async};
 	CUDA_MEMCPY3D plain;
 
 	if (!p)
@@ -276,7 +290,9 @@ static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *p, bool async,
 		.Height = p->Height,
 		.Depth = p->Depth,
 	};
-	return copy_3d(&plain, true, async, stream);
+	t.named[0] = named(p->dstContext);
+	t.named[1] = named(p->srcContext);
+	return copy_3d(&plain, &t, stream);
 }
 
 CUresult sim_cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *pCopy)

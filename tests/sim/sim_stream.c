@@ -20,6 +20,8 @@ struct sim_stream *sim_stream_new(struct sim_context *ctx, unsigned flags,
 	stream->id = ++last_id;
 	stream->ctx = ctx;
 	stream->flags = flags;
+	/* none has in a green context (an H100, 580.159.04) */
+	stream->blocking = !(flags & CU_STREAM_NON_BLOCKING) && !ctx->parent;
 	stream->priority = priority;
 	stream->refs = 1;
 	stream->ctx_waits = (uint64_t)-1;
@@ -124,14 +126,14 @@ void sim_stream_order(struct sim_stream *stream)
 		sim_stream_wait_for(stream, &ctx->waits);
 		stream->ctx_waits = ctx->n_waits;
 	}
-	if (stream->flags & CU_STREAM_NON_BLOCKING)
+	if (!stream->blocking)
 		return;
 	if (!stream->legacy) {
 		wait_for_stream(stream, ctx->legacy);
 		return;
 	}
 	for (other = ctx->streams; other; other = other->next)
-		if (!other->legacy && !(other->flags & CU_STREAM_NON_BLOCKING))
+		if (!other->legacy && other->blocking)
 			wait_for_stream(stream, other);
 }
 
@@ -150,7 +152,7 @@ static void query_clock(struct sim_stream *stream, struct sim_vclock *clock)
 	if (!stream->legacy)
 		return;
 	for (other = stream->ctx->streams; other; other = other->next)
-		if (!(other->flags & CU_STREAM_NON_BLOCKING))
+		if (other->blocking)
 			sim_stream_clock(other, clock);
 }
 

@@ -25,6 +25,7 @@ struct sim_stream {
 	int priority;
 	uint64_t thread; /* of a per-thread stream, else 0 */
 	bool legacy;
+	bool blocking; /* has an order with the legacy one */
 	bool destroyed;
 
 	uint64_t submitted, completed, seen;

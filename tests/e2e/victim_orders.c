@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * victim_orders: which work in the NULL stream of one context copies in that of
+ * another come behind, and which ahead of: what memory's owner is given, if the
+ * copy is in no green context, whichever contexts a peer copy names (an H100,
+ * 580.159.04: each line of 1,920).
+ */
+#include <pthread.h>
+
+#include "victim_link.h"
+
+enum { PRIMARY, GREEN, CREATED, N_CTX };
+enum { TO_HOST, FROM_HOST, FROM, INTO, SET, PEER_FROM, PEER_INTO, PEER_3D };
+enum { N_NAMES = N_CTX * N_CTX, N_KINDS = PEER_FROM + 3 * N_NAMES };
+
+/* A copy that may be done is, by then; one that may not is not. */
+#define DONE_MS 5000
+#define NEVER_MS 4
+
+static const char letters[] = "PGC";
+static const size_t size = MiB;
+static CUcontext ctx[N_CTX];
+/* One allocation of each is copied from and to, one is of who copies. */
+static CUdeviceptr memory[N_CTX], own[N_CTX];
+static char *host;
+static _Atomic bool may_go;
+static int n_right, n_wrong;
+
+static void CUDA_CB gate(void *unused)
+{
+	(void)unused;
+	while (!may_go)
+		usleep(50);
+}
+
+static void be_in(int c)
+{
+	TRY(cuCtxSetCurrent(ctx[c]));
+}
+
+static void settle(void)
+{
+	may_go = true;
+	for (int c = 0; c < N_CTX; c++) {
+		be_in(c);
+		TRY(cuStreamSynchronize(NULL));
+	}
+	may_go = false;
+}
+
+static CUresult peer_3d(int m, int by, CUcontext to, CUcontext from)
+{
+	CUDA_MEMCPY3D_PEER copy = {.dstMemoryType = CU_MEMORYTYPE_DEVICE,
+				   .dstDevice = memory[m],
+				   .dstContext = to,
+				   .dstPitch = size / 4,
+				   .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+				   .srcDevice = own[by],
+				   .srcContext = from,
+				   .srcPitch = size / 4,
+				   .WidthInBytes = size / 4,
+				   .Height = 4,
+				   .Depth = 1};
+
+	return cuMemcpy3DPeerAsync(&copy, NULL);
+}
+
+static CUresult copy(int kind, int m, int by)
+{
+	int named = (kind - PEER_FROM) % N_NAMES;
+	CUcontext to = ctx[named < 0 ? 0 : named / N_CTX];
+	CUcontext from = ctx[named < 0 ? 0 : named % N_CTX];
+
+	switch (kind) {
+	case TO_HOST:
+		return cuMemcpyDtoHAsync(host, memory[m], size, NULL);
+	case FROM_HOST:
+		return cuMemcpyHtoDAsync(memory[m], host, size, NULL);
+	case FROM:
+		return cuMemcpyDtoDAsync(own[by], memory[m], size, NULL);
+	case INTO:
+		return cuMemcpyDtoDAsync(memory[m], own[by], size, NULL);
+	case SET:
+		return cuMemsetD8Async(memory[m], 5, size, NULL);
+	}
+	switch (PEER_FROM + (kind - PEER_FROM) / N_NAMES) {
+	case PEER_FROM:
+		return cuMemcpyPeerAsync(own[by], to, memory[m], from, size,
+					 NULL);
+	case PEER_INTO:
+		return cuMemcpyPeerAsync(memory[m], to, own[by], from, size,
+					 NULL);
+	default:
+		return peer_3d(m, by, to, from);
+	}
+}
+
+/* What the current context's NULL stream was given is done. */
+static bool is_done(bool is_due)
+{
+	int ms = is_due ? DONE_MS : NEVER_MS;
+
+	for (int i = 0; i < ms * 5 && cuStreamQuery(NULL) != CUDA_SUCCESS; i++)
+		usleep(200);
+	return cuStreamQuery(NULL) == CUDA_SUCCESS;
+}
+
+static bool is_ordered(int kind, int m, int by, int other)
+{
+	int owner = m == GREEN ? PRIMARY : m;
+
+	return kind != SET && by != GREEN && other == owner;
+}
+
+static void judge(bool is_right, const char *how, int kind, int m, int by,
+		  int other)
+{
+	n_right += is_right;
+	if (is_right)
+		return;
+	printf("kind %d of %c's memory in %c: not %s %c's work\n", kind,
+	       letters[m], letters[by], how, letters[other]);
+	/* each may have taken DONE_MS */
+	if (++n_wrong == 3)
+		exit(1);
+}
+
+static void try_copy(int kind, int m, int by, int other)
+{
+	bool is_due = is_ordered(kind, m, by, other);
+
+	be_in(other);
+	TRY(cuLaunchHostFunc(NULL, gate, NULL));
+	be_in(by);
+	TRY(copy(kind, m, by));
+	judge(is_done(!is_due) == !is_due, is_due ? "behind" : "beside", kind,
+	      m, by, other);
+	settle();
+	be_in(by);
+	TRY(cuLaunchHostFunc(NULL, gate, NULL));
+	TRY(copy(kind, m, by));
+	be_in(other);
+	TRY(cuMemsetD8Async(own[other], 3, size, NULL));
+	judge(is_done(!is_due) == !is_due, is_due ? "ahead of" : "beside", kind,
+	      m, by, other);
+	settle();
+}
+
+/* After a time that a copy that need not wait for it does not take. */
+static void *let_go(void *is_due)
+{
+	int ms = is_due ? NEVER_MS : DONE_MS;
+
+	for (int i = 0; i < ms && !may_go; i++)
+		usleep(1000);
+	may_go = true;
+	return NULL;
+}
+
+/* A copy that the host waits for. */
+static void try_plain(int m, int by, int other)
+{
+	bool is_due = is_ordered(TO_HOST, m, by, other);
+	pthread_t thread;
+	char got = 0;
+
+	be_in(other);
+	TRY(cuMemsetD8(memory[m], 1, size));
+	settle();
+	be_in(other);
+	TRY(cuLaunchHostFunc(NULL, gate, NULL));
+	TRY(cuMemsetD8Async(memory[m], 2, size, NULL));
+	be_in(by);
+	CHECK(pthread_create(&thread, NULL, let_go, is_due ? host : NULL) == 0);
+	TRY(cuMemcpyDtoH(&got, memory[m] + size - 1, 1));
+	may_go = true;
+	pthread_join(thread, NULL);
+	judge(got == (is_due ? 2 : 1), is_due ? "behind" : "beside", -1, m, by,
+	      other);
+	settle();
+}
+
+static void start(void)
+{
+	CUdevice device;
+	CUgreenCtx green;
+
+	ctx[PRIMARY] = victim_start(0);
+	TRY(cuDeviceGet(&device, 0));
+	TRY(cuGreenCtxCreate(&green, victim_units(device), device,
+			     CU_GREEN_CTX_DEFAULT_STREAM));
+	TRY(cuCtxFromGreenCtx(&ctx[GREEN], green));
+	TRY(cuCtxCreate_v2(&ctx[CREATED], 0, device));
+	TRY(cuMemHostAlloc((void **)&host, size, CU_MEMHOSTALLOC_PORTABLE));
+	for (int c = 0; c < N_CTX; c++) {
+		be_in(c);
+		memory[c] = victim_alloc(3 * size);
+		own[c] = victim_alloc(3 * size);
+		TRY(cuMemsetD8(memory[c], 1, size));
+		TRY(cuMemsetD8(own[c], 1, size));
+	}
+	settle();
+}
+
+int main(void)
+{
+	start();
+	for (int m = 0; m < N_CTX; m++)
+		for (int by = 0; by < N_CTX; by++)
+			for (int other = 0; other < N_CTX; other++) {
+				if (other == by)
+					continue;
+				for (int kind = 0; kind < N_KINDS; kind++)
+					try_copy(kind, m, by, other);
+				try_plain(m, by, other);
+			}
+	printf("orders: %d right, %d wrong\n", n_right, n_wrong);
+	for (int c = 0; c < N_CTX; c++) {
+		be_in(c);
+		victim_free(memory[c]);
+		victim_free(own[c]);
+	}
+	return 0;
+}
