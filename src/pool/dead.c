@@ -244,7 +244,8 @@ static bool take_out(struct vs_pool *pool, struct vs_chunk *c)
 	return true;
 }
 
-bool vs_dead_retire_some(struct vs_pool *pool, uint64_t *bytes)
+bool vs_dead_retire_some(struct vs_pool *pool, uint64_t *bytes,
+			 const _Atomic bool *stop)
 {
 	struct vs_chunk *c;
 	unsigned n = 0;
@@ -258,7 +259,7 @@ bool vs_dead_retire_some(struct vs_pool *pool, uint64_t *bytes)
 	if (c)
 		vs_chunks_refresh_slowly(pool);
 	/* what the driver refuses is tried again the next time */
-	while (c && vs_grow_unmake(pool, c)) {
+	while (c && !(stop && atomic_load(stop)) && vs_grow_unmake(pool, c)) {
 		pthread_mutex_lock(&pool->lock);
 		TAILQ_REMOVE(&pool->spent, c, link);
 		*bytes += c->size;
@@ -273,7 +274,7 @@ uint64_t vs_dead_retire(struct vs_pool *pool)
 {
 	uint64_t bytes = 0;
 
-	while (vs_dead_retire_some(pool, &bytes))
+	while (vs_dead_retire_some(pool, &bytes, NULL))
 		;
 	return bytes;
 }

@@ -46,10 +46,11 @@ uint64_t vs_dead_newest(struct vs_pool *pool);
  */
 uint64_t vs_dead_retire(struct vs_pool *pool);
 /*
- * The same of some of them; whether there may be more. Adds the bytes released
- * to *bytes.
+ * The same of some of them, until `stop`, unless that is NULL, is true; whether
+ * there may be more. Adds the bytes released to *bytes.
  */
-bool vs_dead_retire_some(struct vs_pool *pool, uint64_t *bytes);
+bool vs_dead_retire_some(struct vs_pool *pool, uint64_t *bytes,
+			 const _Atomic bool *stop);
 /*
  * Of what was buried up to a tag the oldest becomes idle (small objects: goes
  * back to its slab), until so many bytes are dead or it is not complete yet.

@@ -183,7 +183,7 @@ static bool unmap_surplus_of(struct vs_pool *pool, struct vs_chunk *c)
 /* Views to unmap before others may grow: some 1 ms. */
 enum { SURPLUS_AT_ONCE = 32 };
 
-bool vs_grow_thin(struct vs_pool *pool)
+bool vs_grow_thin(struct vs_pool *pool, const _Atomic bool *stop)
 {
 	unsigned n = 0;
 
@@ -192,7 +192,8 @@ bool vs_grow_thin(struct vs_pool *pool)
 	     i++) {
 		struct vs_chunk *c = next_in_turn(pool);
 
-		while (n < SURPLUS_AT_ONCE && unmap_surplus_of(pool, c))
+		while (n < SURPLUS_AT_ONCE && !atomic_load(stop) &&
+		       unmap_surplus_of(pool, c))
 			n++;
 	}
 	return n == SURPLUS_AT_ONCE;
@@ -492,7 +493,7 @@ CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 {
 	uint64_t refused = atomic_load(&pool->refused);
 	uint64_t began = vs_vmm_clock(), bytes = 0;
-	bool is_more_dead = vs_dead_retire_some(pool, &bytes);
+	bool is_more_dead = vs_dead_retire_some(pool, &bytes, NULL);
 	CUresult r = CUDA_ERROR_NOT_FOUND;
 
 	if (how != VS_GROW_WITHIN) {

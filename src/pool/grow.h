@@ -79,8 +79,9 @@ CUresult vs_grow_allow(struct vs_pool *pool);
 
 /*
  * Unmaps some views beyond VS_VIEWS of a chunk, which each range handed out is
- * kept in step with; whether there may be more to unmap. Grow lock held.
+ * kept in step with, until `stop` is true; whether there may be more to unmap.
+ * Grow lock held.
  */
-bool vs_grow_thin(struct vs_pool *pool);
+bool vs_grow_thin(struct vs_pool *pool, const _Atomic bool *stop);
 
 #endif

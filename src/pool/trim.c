@@ -80,7 +80,7 @@ static uint64_t retire_all(struct vs_pool *pool)
 {
 	uint64_t released = 0;
 
-	while (vs_dead_retire_some(pool, &released) && !atomic_load(&is_ending))
+	while (vs_dead_retire_some(pool, &released, &is_ending))
 		let_others_grow(pool);
 	return released;
 }
@@ -116,11 +116,8 @@ static uint64_t release_idle(struct vs_pool *pool, uint64_t bytes,
 static void thin_views(struct vs_pool *pool)
 {
 	pthread_mutex_lock(&pool->grow);
-	for (int i = 0; i < THIN_TIMES && !atomic_load(&is_ending); i++) {
-		if (!vs_grow_thin(pool))
-			break;
+	for (int i = 0; i < THIN_TIMES && vs_grow_thin(pool, &is_ending); i++)
 		let_others_grow(pool);
-	}
 	pthread_mutex_unlock(&pool->grow);
 }
 

@@ -257,6 +257,80 @@ static void test_a_tick_ends_with_the_process(void **state)
 	}
 	give(dead);
 	check_end(vs_pool_tick);
+	/* nor are the other objects swept */
+	assert_int_equal(n_pauses[false], 1);
+}
+
+static void unmapping(CUdeviceptr at, uint64_t size)
+{
+	(void)at, (void)size;
+	vs_pool_ending(true);
+}
+
+/* One chunk of many that only dead memory is left of. */
+static void test_what_is_dead_stays_with_the_process(void **state)
+{
+	void (*const serve[])(void) = {trim, vs_pool_tick};
+	enum { BLOCKS = 20 };
+
+	for (int i = 0; i < 2; i++) {
+		unsigned long unmaps, releases;
+
+		fresh(state);
+		for (int b = 0; b < BLOCKS; b++)
+			vs_pool_pin(blocks[b] = take(100 * MiB));
+		for (int b = 0; b < BLOCKS; b++)
+			give(blocks[b]);
+		finish();
+		unmaps = fake.unmaps;
+		releases = fake.releases;
+		fake.on_unmap = unmapping;
+		serve[i]();
+		assert_int_equal(fake.unmaps, unmaps + 1);
+		assert_int_equal(fake.releases, releases + 1);
+		assert_int_not_equal(vs_stat_get(stats(), dead), 0);
+		fake.on_unmap = NULL;
+		vs_pool_ending(false);
+		/* until it may go: more than at once */
+		serve[i]();
+		assert_in_range(fake.releases, releases + 33, releases + 64);
+		assert_int_equal(vs_stat_get(stats(), dead), 0);
+	}
+}
+
+static __typeof__(vs_real.cuEventQuery) query;
+
+static CUresult CUDAAPI query_at_the_end(CUevent event)
+{
+	vs_pool_ending(true);
+	return query(event);
+}
+
+/* Work goes on, so the other process would get nothing for most of a second. */
+static void test_a_wait_for_others_ends_with_the_process(void **state)
+{
+	CUdeviceptr p = take(2 * MiB);
+	unsigned long looks;
+
+	(void)state;
+	fake.gpu_free = fake.now + 3600000 * MS;
+	give(p);
+	vs_pool_trim();
+	looks = fake.queries;
+	vs_pool_give_way(0);
+	assert_true(fake.queries > looks + 10);
+	/* which is waited for once, and so not again */
+	fake.now = fake.gpu_free;
+	p = take(2 * MiB);
+	fake.gpu_free = fake.now + 3600000 * MS;
+	give(p);
+	vs_pool_trim();
+	query = vs_real.cuEventQuery;
+	vs_real.cuEventQuery = query_at_the_end;
+	looks = fake.queries;
+	vs_pool_give_way(0);
+	assert_in_range(fake.queries, looks + 1, looks + 2);
+	vs_pool_ending(false);
 }
 
 #define T(name) cmocka_unit_test_setup(test_##name, fresh)
@@ -272,6 +346,8 @@ int main(void)
 		T(giving_way_ends_with_the_process),
 		T(a_quiet_tick_ends_with_the_process),
 		T(a_tick_ends_with_the_process),
+		T(what_is_dead_stays_with_the_process),
+		T(a_wait_for_others_ends_with_the_process),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

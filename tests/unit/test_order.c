@@ -44,6 +44,24 @@ static void test_no_wait_where_nothing_is_pending(void **state)
 	assert_true(waits_for_it());
 }
 
+static void process_ends(CUdeviceptr at, uint64_t size)
+{
+	(void)at, (void)size;
+	vs_pool_ending(true);
+}
+
+/* No driver call may meet a driver that is shutting down. */
+static void thin_as_the_process_ends(void)
+{
+	unsigned long unmaps = fake.unmaps;
+
+	fake.on_unmap = process_ends;
+	vs_pool_tick();
+	assert_int_equal(fake.unmaps, unmaps + 1);
+	fake.on_unmap = NULL;
+	vs_pool_ending(false);
+}
+
 /*
  * Blocks of ever other sizes, behind a GPU that is never seen to get on: what
  * they leave is mapped again and again, and cannot be unmapped meanwhile.
@@ -82,6 +100,7 @@ static void test_what_is_scattered_is_not_made_anew(void **state)
 	assert_true(vs_pool_of(0)->chunks.n_crowded > 0);
 	fake.now += NEVER;
 	vs_fence_poll(&vs_pool_of(0)->fence);
+	thin_as_the_process_ends();
 	for (int i = 0; i < 20; i++)
 		vs_pool_tick();
 	assert_int_equal(vs_pool_of(0)->chunks.n_crowded, 0);
