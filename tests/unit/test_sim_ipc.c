@@ -2,6 +2,8 @@
 /* Memory of one process in another: legacy handles, VMM files. */
 #include "../sim/sim_test.h"
 
+#include <stdbool.h>
+#include <stdio.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -168,6 +170,156 @@ static void legacy_handles_open_once_a_device(void **state)
 	expect_none();
 }
 
+static void CUDA_CB take_a_while(void *done)
+{
+	usleep(100000);
+	*(_Atomic bool *)done = true;
+}
+
+/* A copy in a context that has the memory not open, of another device. */
+static int copy_elsewhere(void)
+{
+	static _Atomic bool is_done;
+	CUcontext first, peer;
+	CUdeviceptr p, own;
+	CUipcMemHandle h;
+	CUstream s;
+
+	start_with("SIM_DEVICES=2");
+	MUST(cuInit(0) == CUDA_SUCCESS);
+	MUST(cuCtxCreate(&first, NULL, 0, 0) == CUDA_SUCCESS);
+	MUST(read(line[1], &h, sizeof(h)) == sizeof(h));
+	for (int i = 0; i < 2; i++) {
+		MUST(cuCtxSetCurrent(first) == CUDA_SUCCESS);
+		MUST(cuIpcOpenMemHandle(&p, h, 1) == CUDA_SUCCESS);
+		MUST(cuCtxCreate(&peer, NULL, 0, 1) == CUDA_SUCCESS);
+		MUST(cuMemAlloc(&own, MIB) == CUDA_SUCCESS);
+		MUST(cuStreamCreate(&s, CU_STREAM_NON_BLOCKING) ==
+		     CUDA_SUCCESS);
+		is_done = false;
+		MUST(cuLaunchHostFunc(s, take_a_while, (void *)&is_done) ==
+		     CUDA_SUCCESS);
+		MUST(cuMemcpyDtoDAsync(i ? p : own, i ? own : p, MIB, s) ==
+		     CUDA_SUCCESS);
+		MUST(cuCtxDestroy(first) == CUDA_SUCCESS);
+		MUST(is_done);
+		MUST(cuStreamSynchronize(s) == CUDA_SUCCESS);
+		MUST(cuCtxDestroy(peer) == CUDA_SUCCESS);
+		MUST(cuCtxCreate(&first, NULL, 0, 0) == CUDA_SUCCESS);
+	}
+	MUST(sim_violations() == 0);
+	return 0;
+}
+
+static void a_context_ends_after_copies_of_others(void **state)
+{
+	CUipcMemHandle h;
+
+	(void)state;
+	start_pair(copy_elsewhere);
+	OK(cuIpcGetMemHandle(&h, new_legacy(MIB)));
+	say(&h, sizeof(h));
+	end_pair();
+	expect_none();
+}
+
+/* Makes an allocation that holds `value`, and says its handle. */
+static int export_word(uint32_t value)
+{
+	CUipcMemHandle h;
+	CUdeviceptr p;
+	CUcontext ctx;
+
+	MUST(cuInit(0) == CUDA_SUCCESS);
+	MUST(cuDevicePrimaryCtxRetain(&ctx, 0) == CUDA_SUCCESS);
+	MUST(cuCtxSetCurrent(ctx) == CUDA_SUCCESS);
+	MUST(cuMemAlloc(&p, 4) == CUDA_SUCCESS);
+	MUST(cuMemsetD32(p, value, 1) == CUDA_SUCCESS);
+	MUST(cuCtxSynchronize() == CUDA_SUCCESS);
+	MUST(cuIpcGetMemHandle(&h, p) == CUDA_SUCCESS);
+	MUST(write(line[1], &h, sizeof(h)) == sizeof(h));
+	return 0;
+}
+
+static int export_and_end(void)
+{
+	return export_word(1);
+}
+
+static void a_zombie_has_ended(void **state)
+{
+	CUipcMemHandle h;
+	CUdeviceptr p;
+	siginfo_t end;
+
+	(void)state;
+	start_pair(export_and_end);
+	OK(cuInit(0));
+	hear(&h, sizeof(h));
+	assert_int_equal(waitid(P_PID, (id_t)child, &end, WEXITED | WNOWAIT),
+			 0);
+	GIVES(cuIpcOpenMemHandle(&p, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+	      CUDA_ERROR_INVALID_HANDLE);
+	end_pair();
+	GIVES(cuIpcOpenMemHandle(&p, h, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS),
+	      CUDA_ERROR_INVALID_HANDLE);
+}
+
+/* A program of its own, so that it counts from the start; and which one. */
+#define PROGRAM "--program"
+/* Not /proc/self/exe, which is valgrind's under that. */
+static const char *self;
+
+static int replace(const char *which)
+{
+	char descriptor[16];
+
+	snprintf(descriptor, sizeof(descriptor), "%d", line[1]);
+	execl(self, self, PROGRAM, descriptor, which, NULL);
+	return 250;
+}
+
+static int be_replaced(void)
+{
+	return replace("1");
+}
+
+/* What each exports are the first two that it makes, of one file. */
+static int run_program(const char *descriptor, const char *which)
+{
+	uint32_t value = (uint32_t)atoi(which) * 2;
+	char go;
+
+	line[1] = atoi(descriptor);
+	MUST(export_word(value) == 0);
+	MUST(export_word(value + 1) == 0);
+	MUST(read(line[1], &go, 1) == 1);
+	return strcmp(which, "1") == 0 ? replace("2") : 0;
+}
+
+static void a_process_is_replaced(void **state)
+{
+	CUipcMemHandle h;
+	CUdeviceptr p[4];
+	char go = 0;
+
+	(void)state;
+	start_pair(be_replaced);
+	for (int i = 0; i < 4; i++) {
+		hear(&h, sizeof(h));
+		OK(cuIpcOpenMemHandle(&p[i], h,
+				      CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+		if (i % 2)
+			say(&go, 1);
+	}
+	end_pair();
+	for (uint32_t i = 0; i < 4; i++) {
+		assert_int_equal(read_word(p[i]), i + 2);
+		OK(cuIpcCloseMemHandle(p[i]));
+	}
+	expect_none();
+}
+
 static void send_file(int fd)
 {
 	char control[CMSG_SPACE(sizeof(int))] = "", byte = 0;
@@ -277,14 +429,20 @@ static void nonsense_is_no_handle(void **state)
 	      CUDA_ERROR_INVALID_VALUE);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(legacy_handles_open_elsewhere),
 		cmocka_unit_test(legacy_handles_open_once_a_device),
+		cmocka_unit_test(a_context_ends_after_copies_of_others),
+		cmocka_unit_test(a_zombie_has_ended),
 		cmocka_unit_test(mapped_memory_outlives_its_exporter),
+		cmocka_unit_test(a_process_is_replaced),
 		cmocka_unit_test(nonsense_is_no_handle),
 	};
 
+	self = argv[0];
+	if (argc > 3 && strcmp(argv[1], PROGRAM) == 0)
+		return run_program(argv[2], argv[3]);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
