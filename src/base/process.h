@@ -21,7 +21,8 @@ static inline bool vs_process_is_gone(pid_t pid)
 	struct pollfd end = {.events = POLLIN};
 	bool has_ended;
 
-	if (vs_sys_kill(pid, 0) != 0)
+	/* EPERM: of this effective user, but not of this real one */
+	if (vs_sys_kill(pid, 0) != 0 && errno != EPERM)
 		return errno == ESRCH;
 	end.fd = vs_fd_clear(vs_sys_pidfd_open(pid));
 	if (end.fd < 0)
