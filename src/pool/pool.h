@@ -185,8 +185,8 @@ void vs_pool_tick(void);
  */
 bool vs_pool_is_waiting(int i);
 /*
- * The process is about to end: whoever gives idle memory back stops after the
- * chunk in hand, until this is called with false.
+ * The process is about to end: who trims, gives way or ticks stops after the
+ * chunk in hand, until this is called with false. Other calls go on as ever.
  */
 void vs_pool_ending(bool is);
 /*

@@ -57,6 +57,15 @@ void vs_pool_ending(bool is)
 	atomic_store(&is_ending, is);
 }
 
+/*
+ * What stops a round of the service thread; NULL for what the program's threads
+ * do, whose exit handlers may need memory while such a round goes on.
+ */
+static bool is_over(const _Atomic bool *stop)
+{
+	return stop && atomic_load(stop);
+}
+
 /* None once that is so: what came before may have outlasted the end's wait. */
 static struct vs_pool *pool_before_end(int i)
 {
@@ -76,11 +85,11 @@ static void let_others_grow(struct vs_pool *pool)
 }
 
 /* Chunks that only dead memory is left of go. Grow, but not all the time. */
-static uint64_t retire_all(struct vs_pool *pool)
+static uint64_t retire_all(struct vs_pool *pool, const _Atomic bool *stop)
 {
 	uint64_t released = 0;
 
-	while (vs_dead_retire_some(pool, &released, &is_ending))
+	while (vs_dead_retire_some(pool, &released, stop))
 		let_others_grow(pool);
 	return released;
 }
@@ -91,7 +100,7 @@ static uint64_t retire_all(struct vs_pool *pool)
  * for. Grow, but not all the time.
  */
 static uint64_t release_idle(struct vs_pool *pool, uint64_t bytes,
-			     uint64_t before)
+			     uint64_t before, const _Atomic bool *stop)
 {
 	uint64_t released = 0, part = 1, idle;
 
@@ -103,7 +112,7 @@ static uint64_t release_idle(struct vs_pool *pool, uint64_t bytes,
 	if (bytes > 0)
 		vs_chunks_refresh_slowly(pool);
 	for (unsigned n = 1; released < bytes && part > 0; n++) {
-		if (atomic_load(&is_ending))
+		if (is_over(stop))
 			break;
 		part = vs_grow_release(pool, 1, before);
 		released += part;
@@ -121,16 +130,17 @@ static void thin_views(struct vs_pool *pool)
 	pthread_mutex_unlock(&pool->grow);
 }
 
-static uint64_t release(struct vs_pool *pool, uint64_t bytes, uint64_t before)
+static uint64_t release(struct vs_pool *pool, uint64_t bytes, uint64_t before,
+			const _Atomic bool *stop)
 {
 	uint64_t released;
 
-	if (atomic_load(&is_ending))
+	if (is_over(stop))
 		return 0;
-	released = vs_guard_collect(pool, &is_ending);
+	released = vs_guard_collect(pool, stop);
 	pthread_mutex_lock(&pool->grow);
-	released += retire_all(pool);
-	released += release_idle(pool, bytes, before);
+	released += retire_all(pool, stop);
+	released += release_idle(pool, bytes, before, stop);
 	pthread_mutex_unlock(&pool->grow);
 	if (released > 0) {
 		vs_stat_add(&pool->stats, trims, 1);
@@ -139,11 +149,21 @@ static uint64_t release(struct vs_pool *pool, uint64_t bytes, uint64_t before)
 	return released;
 }
 
-uint64_t vs_trim(struct vs_pool *pool)
+static uint64_t release_all(struct vs_pool *pool, const _Atomic bool *stop)
+{
+	return release(pool, UINT64_MAX, UINT64_MAX, stop);
+}
+
+static uint64_t trim(struct vs_pool *pool, const _Atomic bool *stop)
 {
 	vs_fence_record(&pool->fence);
 	collect(pool);
-	return release(pool, UINT64_MAX, UINT64_MAX);
+	return release_all(pool, stop);
+}
+
+uint64_t vs_trim(struct vs_pool *pool)
+{
+	return trim(pool, NULL);
 }
 
 uint64_t vs_pool_trim(void)
@@ -152,7 +172,7 @@ uint64_t vs_pool_trim(void)
 	struct vs_pool *pool;
 
 	for (int i = 0; (pool = pool_before_end(i)); i++)
-		released += vs_trim(pool);
+		released += trim(pool, &is_ending);
 	return released;
 }
 
@@ -191,7 +211,7 @@ static uint64_t relieve_pool(struct vs_pool *pool, bool is_due,
 	       wait_for_some(f)) {
 		*has_waited_out = true;
 		collect(pool);
-		released += release(pool, UINT64_MAX, UINT64_MAX);
+		released += release_all(pool, NULL);
 	}
 	if (released > 0)
 		vs_stat_add(&pool->stats, retries, 1);
@@ -264,7 +284,7 @@ static uint64_t wait_to_release(struct vs_pool *pool, uint64_t tag)
 		vs_cancel_free_sleep(VS_MS);
 		if (vs_fence_poll(f)) {
 			collect(pool);
-			released = release(pool, UINT64_MAX, UINT64_MAX);
+			released = release_all(pool, &is_ending);
 		}
 	}
 	return released;
@@ -277,7 +297,7 @@ uint64_t vs_pool_give_way(int i)
 
 	if (!pool)
 		return 0;
-	released = vs_trim(pool);
+	released = trim(pool, &is_ending);
 	/* once for the same: who tries how much there is asks often */
 	if (released == 0 &&
 	    vs_fence_is_complete(&pool->fence, pool->give_way_vain)) {
@@ -309,7 +329,7 @@ static void retire(struct vs_pool *pool)
 	vs_fence_cover(f, tag);
 	vs_fence_poll(f);
 	pthread_mutex_lock(&pool->grow);
-	released = retire_all(pool);
+	released = retire_all(pool, &is_ending);
 	pthread_mutex_unlock(&pool->grow);
 	if (released > 0)
 		vs_stat_add(&pool->stats, trimmed, released);
@@ -501,11 +521,13 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	pthread_mutex_unlock(&pool->lock);
 	spare = idle > stays ? idle - stays : 0;
 	if (idle > 0 && (is_left(pool) || (age > 0 && is_pressed(pool))))
-		release(pool, UINT64_MAX, UINT64_MAX);
+		release_all(pool, &is_ending);
 	else if (surplus > 0)
-		release(pool, surplus < spare ? surplus : spare, UINT64_MAX);
+		release(pool, surplus < spare ? surplus : spare, UINT64_MAX,
+			&is_ending);
 	else if (spare > 0)
-		release(pool, spare, now > age ? now - age + (age == 0) : 0);
+		release(pool, spare, now > age ? now - age + (age == 0) : 0,
+			&is_ending);
 }
 
 void vs_pool_tick(void)

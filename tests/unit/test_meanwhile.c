@@ -53,6 +53,7 @@ static int fresh(void **state)
 	(void)state;
 	fresh_driver(139 * GiB);
 	fake.lag_ns = 0;
+	vs_pool_ending(false);
 	give(take(2 * MiB));
 	pool = vs_pool_of(0);
 	return 0;
@@ -261,6 +262,25 @@ static void test_a_tick_ends_with_the_process(void **state)
 	assert_int_equal(n_pauses[false], 1);
 }
 
+/* Meanwhile an exit handler needs memory that the pool does not serve. */
+static void test_exit_handlers_have_it_before_that_ends(void **state)
+{
+	(void)state;
+	give(take(GiB));
+	give(take(3 * GiB));
+	finish();
+	vs_pool_ending(true);
+	assert_int_equal(vs_pool_trim(), 0);
+	assert_true(vs_pool_relieve(1, VS_RELIEF_IDLE) >= 3 * GiB);
+	assert_int_equal(fake.held, 0);
+	/* also what is to be waited for */
+	fake.lag_ns = 10 * MS;
+	give(take(GiB));
+	assert_true(vs_pool_relieve(1, VS_RELIEF_DUE) >= GiB);
+	assert_int_equal(fake.held, 0);
+	vs_pool_ending(false);
+}
+
 static void unmapping(CUdeviceptr at, uint64_t size)
 {
 	(void)at, (void)size;
@@ -333,6 +353,57 @@ static void test_a_wait_for_others_ends_with_the_process(void **state)
 	vs_pool_ending(false);
 }
 
+static CUresult CUDAAPI query_later(CUevent event)
+{
+	fake.now += MS;
+	return query(event);
+}
+
+static void free_in_chunks(void)
+{
+	for (int i = 0; i < 20; i++)
+		blocks[i] = take(100 * MiB);
+	for (int i = 0; i < 20; i++)
+		give(blocks[i]);
+}
+
+/* One chunk of those that another process gets when work is done. */
+static void test_what_was_waited_for_stays_with_the_process(void **state)
+{
+	unsigned long releases;
+
+	(void)state;
+	vs_pool_trim();
+	fake.gpu_free = fake.now + 20 * MS;
+	free_in_chunks();
+	query = vs_real.cuEventQuery;
+	vs_real.cuEventQuery = query_later;
+	releases = fake.releases;
+	fake.on_unmap = unmapping;
+	assert_int_not_equal(vs_pool_give_way(0), 0);
+	assert_int_equal(fake.releases, releases + 1);
+	vs_pool_ending(false);
+}
+
+/* One chunk of those that are old, each time. */
+static void test_what_is_old_stays_with_the_process(void **state)
+{
+	unsigned long before, first = fake.releases;
+
+	(void)state;
+	free_in_chunks();
+	finish();
+	fake.on_unmap = unmapping;
+	for (int i = 0; i < 20; i++) {
+		before = fake.releases;
+		vs_pool_ending(false);
+		fake.now += vs_knobs.decay_ms * MS / 4;
+		vs_pool_tick();
+		assert_in_range(fake.releases, before, before + 1);
+	}
+	assert_in_range(fake.releases, first + 2, first + 20);
+}
+
 #define T(name) cmocka_unit_test_setup(test_##name, fresh)
 
 int main(void)
@@ -346,8 +417,11 @@ int main(void)
 		T(giving_way_ends_with_the_process),
 		T(a_quiet_tick_ends_with_the_process),
 		T(a_tick_ends_with_the_process),
+		T(exit_handlers_have_it_before_that_ends),
 		T(what_is_dead_stays_with_the_process),
 		T(a_wait_for_others_ends_with_the_process),
+		T(what_was_waited_for_stays_with_the_process),
+		T(what_is_old_stays_with_the_process),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
