@@ -122,7 +122,7 @@ void vs_pool_broken(void);
 /* A driver call answered so; with knob GUARD a fault is explained, once. */
 void vs_pool_faulted(CUresult result);
 
-/* --- what is idle: trim.c, others.c --- */
+/* --- what is idle: trim.c, decay.c, others.c --- */
 
 /* The pool of the current context's device; NULL: there is none. */
 struct vs_pool *vs_pool_current(void);
