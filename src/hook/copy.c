@@ -335,9 +335,10 @@ CUcontext vs_copy_context(CUdeviceptr p, CUcontext named)
 	struct vs_span span;
 
 	if (vs_pool_ctx_count() < 2 || !vs_pool_find(p, &span) ||
-	    span.ctx == named || vs_pool_ctx_device(named) != span.device)
+	    span.ctx == named)
 		return named;
-	return span.ctx;
+	return !named || vs_pool_ctx_device(named) == span.device ? span.ctx
+								  : named;
 }
 
 /* The end lies where one of the devices cannot reach it. */

@@ -272,9 +272,9 @@ void vs_copy_note(CUdeviceptr p, struct vs_runners *by) __attribute__((cold));
  */
 void vs_copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream);
 /*
- * The context that a peer copy is to name for `p`, where the program names
- * another of the device; see Note [Order of copies]. What else it names is left
- * to the driver.
+ * The context that a peer copy is to name for `p`, where the program names none
+ * (the current one, to the driver) or another of the device; see Note [Order of
+ * copies]. What else it names is left to the driver.
  */
 CUcontext vs_copy_context(CUdeviceptr p, CUcontext named);
 

@@ -3,7 +3,7 @@
  * victim_orders: which work in the NULL stream of one context copies in that of
  * another come behind, and which ahead of: what memory's owner is given, if the
  * copy is in no green context, whichever contexts a peer copy names (an H100,
- * 580.159.04: each line of 1,920).
+ * 580.159.04).
  */
 #include <pthread.h>
 
@@ -11,7 +11,9 @@
 
 enum { PRIMARY, GREEN, CREATED, N_CTX };
 enum { TO_HOST, FROM_HOST, FROM, INTO, SET, PEER_FROM, PEER_INTO, PEER_3D };
-enum { N_NAMES = N_CTX * N_CTX, N_KINDS = PEER_FROM + 3 * N_NAMES };
+/* A peer copy names each of the three, or none, for either end. */
+enum { N_NAMES = (N_CTX + 1) * (N_CTX + 1) };
+enum { N_KINDS = PEER_FROM + 3 * N_NAMES };
 
 /* A copy that may be done is, by then; one that may not is not. */
 #define DONE_MS 5000
@@ -19,7 +21,7 @@ enum { N_NAMES = N_CTX * N_CTX, N_KINDS = PEER_FROM + 3 * N_NAMES };
 
 static const char letters[] = "PGC";
 static const size_t size = MiB;
-static CUcontext ctx[N_CTX];
+static CUcontext ctx[N_CTX + 1]; /* the last: NULL */
 /* One allocation of each is copied from and to, one is of who copies. */
 static CUdeviceptr memory[N_CTX], own[N_CTX];
 static char *host;
@@ -68,8 +70,8 @@ static CUresult peer_3d(int m, int by, CUcontext to, CUcontext from)
 static CUresult copy(int kind, int m, int by)
 {
 	int named = (kind - PEER_FROM) % N_NAMES;
-	CUcontext to = ctx[named < 0 ? 0 : named / N_CTX];
-	CUcontext from = ctx[named < 0 ? 0 : named % N_CTX];
+	CUcontext to = ctx[named < 0 ? 0 : named / (N_CTX + 1)];
+	CUcontext from = ctx[named < 0 ? 0 : named % (N_CTX + 1)];
 
 	switch (kind) {
 	case TO_HOST:
