@@ -340,21 +340,24 @@ static void cycle(const char *text, size_t n)
 	printf("ok %zu\n", n_good);
 }
 
-/* Close while a capture is open: it must not kill it. */
-static void close_in_capture(CUdeviceptr p)
+static CUstream captured;
+
+/* A capture that what comes until its end must not kill. */
+static void begin_capture(int mode)
 {
-	CUstream stream;
+	if (is_fine(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING)) &&
+	    is_fine(cuStreamBeginCapture(captured, (CUstreamCaptureMode)mode)))
+		printf("ok\n");
+}
+
+static void end_capture(void)
+{
 	CUgraph graph;
 
-	if (!is_fine(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING)) ||
-	    !is_fine(cuStreamBeginCapture(stream,
-					  CU_STREAM_CAPTURE_MODE_RELAXED)) ||
-	    !is_fine(cuIpcCloseMemHandle(p)) ||
-	    !is_fine(cuStreamEndCapture(stream, &graph)) ||
-	    !is_fine(cuGraphDestroy(graph)) ||
-	    !is_fine(cuStreamDestroy(stream)))
-		return;
-	printf("ok\n");
+	if (is_fine(cuStreamEndCapture(captured, &graph)) &&
+	    is_fine(cuGraphDestroy(graph)) &&
+	    is_fine(cuStreamDestroy(captured)))
+		printf("ok\n");
 }
 
 /* Work on a stream of its own that is not waited for. */
@@ -561,8 +564,10 @@ static void obey(char *line)
 		info();
 	else if (strcmp(verb, "cycle") == 0)
 		cycle(text, size);
-	else if (strcmp(verb, "captureclose") == 0)
-		close_in_capture(p);
+	else if (strcmp(verb, "capture") == 0)
+		begin_capture(atoi(text));
+	else if (strcmp(verb, "captured") == 0)
+		end_capture();
 	else if (strcmp(verb, "busy") == 0)
 		work(p, size);
 	else if (strcmp(verb, "async") == 0)
