@@ -32,9 +32,9 @@
  * of cuMemAlloc memory as well, whichever it names, but with those that it
  * names where memory has none: so it is given those of the memory. Copies in
  * created streams and the thread's own, and sets, have no such order; nor have
- * those in a green context's NULL stream any with other contexts, not even the
- * primary one (all but the first by an H100, 580.159.04: tests/e2e/
- * victim_orders.c).
+ * those in a green context's NULL stream any with other contexts of its device,
+ * not even the primary one (an H100, 580.159.04: tests/e2e/victim_orders.c;
+ * what is so between devices is not known, and kept in order).
  *
  * Note [Bounds]
  * The driver refuses a copy or a set that leaves the cuMemAlloc memory, opened
