@@ -12,7 +12,8 @@
 
 enum { LONG_ENOUGH_US = 100000 };
 
-static CUcontext ctx;
+static CUcontext ctx, green;
+static CUstream green_stream;
 static CUfunction spin;
 static CUdeviceptr at;
 static _Atomic uint32_t *flag;
@@ -100,6 +101,17 @@ static void in_a_host_function(void)
 	TRY(cuLaunchHostFunc(stream, wait_for_flag, NULL));
 	TRY(cuStreamDestroy(stream));
 }
+/* The event is the primary context's. */
+static void in_a_green_context(void)
+{
+	spin_in(green_stream);
+}
+static void in_its_null_stream(void)
+{
+	TRY(cuCtxSetCurrent(green));
+	spin_in(NULL);
+	TRY(cuCtxSetCurrent(ctx));
+}
 static const struct road {
 	const char *name;
 	void (*come)(void);
@@ -111,7 +123,9 @@ static const struct road {
 	{"one whose place is taken", in_one_whose_place_is_taken},
 	{"an urgent one that is gone", in_an_urgent_stream},
 	{"a graph that is gone", in_a_graph_that_is_gone},
-	{"a host function", in_a_host_function}};
+	{"a host function", in_a_host_function},
+	{"a green context", in_a_green_context},
+	{"a green context's NULL stream", in_its_null_stream}};
 
 int main(void)
 {
@@ -124,6 +138,7 @@ int main(void)
 	TRY(cuMemHostGetDevicePointer(&at, (void *)flag, 0));
 	TRY(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	spin = victim_kernel("vs_spin_flag");
+	green = victim_green(0, &green_stream);
 	*flag = 1;
 	spin_in(NULL); /* loads it */
 	for (size_t i = 0; i < sizeof(roads) / sizeof(roads[0]); i++) {

@@ -13,8 +13,8 @@
 
 enum { LONG_ENOUGH_MS = 200, MOST = MiB };
 
-static CUcontext ctx;
-static CUstream old;
+static CUcontext ctx, green;
+static CUstream old, green_stream;
 static CUdeviceptr p;
 static CUgraphExec graph;
 static _Atomic bool is_through;
@@ -79,6 +79,18 @@ static void by_a_copy_from_it(void)
 	TRY(cuMemcpyDtoH(&word, p, sizeof(word)));
 }
 
+/* What waits is the primary context. */
+static void in_a_green_context(void)
+{
+	set_in(green_stream);
+}
+
+static void in_its_null_stream(void)
+{
+	TRY(cuCtxSetCurrent(green));
+	set_in(NULL);
+}
+
 static const struct road {
 	const char *name;
 	void (*come)(void);
@@ -89,7 +101,9 @@ static const struct road {
 	     {"the NULL stream", in_the_null_stream},
 	     {"a graph that there was", in_a_graph},
 	     {"a copy to it", by_copies_to_it},
-	     {"a copy from it", by_a_copy_from_it}};
+	     {"a copy from it", by_a_copy_from_it},
+	     {"a green context", in_a_green_context},
+	     {"a green context's NULL stream", in_its_null_stream}};
 
 static void *come(void *road)
 {
@@ -130,6 +144,7 @@ int main(void)
 	TRY(cuEventCreate(&event, CU_EVENT_DISABLE_TIMING));
 	spin = victim_kernel("vs_spin_flag");
 	p = victim_alloc(MOST);
+	green = victim_green(0, &green_stream);
 	capture();
 	for (size_t i = 0; i < sizeof(roads) / sizeof(roads[0]); i++) {
 		pthread_t thread;

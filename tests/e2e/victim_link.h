@@ -160,6 +160,20 @@ static inline CUdevResourceDesc victim_units(CUdevice device)
 	return units;
 }
 
+/* A green context of the device with all its units, and a stream of it. */
+static inline CUcontext victim_green(CUdevice device, CUstream *stream_out)
+{
+	CUgreenCtx green;
+	CUcontext made;
+
+	TRY(cuGreenCtxCreate(&green, victim_units(device), device,
+			     CU_GREEN_CTX_DEFAULT_STREAM));
+	TRY(cuCtxFromGreenCtx(&made, green));
+	TRY(cuGreenCtxStreamCreate(stream_out, green, CU_STREAM_NON_BLOCKING,
+				   0));
+	return made;
+}
+
 /* The name of a result, for printing. */
 static inline const char *victim_name(CUresult result)
 {
