@@ -194,6 +194,28 @@ void op_copy_3d(void)
 	copy_box(2 + chance(3));
 }
 
+/*
+ * What a peer copy names for memory: its context, as it should, or another of
+ * the device, or none. It makes no difference to the driver (an H100).
+ */
+static CUcontext named_for(const struct block *b)
+{
+	int other = (int)chance(N_CTX + 1);
+
+	if (chance(2))
+		return contexts[b->ctx].handle;
+	if (other == N_CTX) {
+		printf(" unnamed");
+		return NULL;
+	}
+	if (contexts[other].handle &&
+	    contexts[other].device == contexts[b->ctx].device) {
+		printf(" by c%d", other);
+		return contexts[other].handle;
+	}
+	return contexts[b->ctx].handle;
+}
+
 void op_copy_peer(void)
 {
 	bool is_async = chance(2);
@@ -208,8 +230,8 @@ void op_copy_peer(void)
 	a = some_copy(to, from);
 	p = to->p + a.dst.at;
 	q = from->p + a.src.at;
-	c = contexts[to->ctx].handle;
-	d = contexts[from->ctx].handle;
+	c = named_for(to);
+	d = named_for(from);
 	if (begin_work(s, &a, 1))
 		end_work(s, &a, 1,
 			 is_async ? cuMemcpyPeerAsync(p, c, q, d, a.width,
