@@ -367,6 +367,17 @@ static void resolve(struct end *end)
 	}
 }
 
+/* It may have outlived the context that it was made in, a green one say. */
+static bool is_managed(CUdeviceptr p)
+{
+	unsigned int is = 0; /* the driver writes a byte or more */
+
+	return vs_real.cuPointerGetAttribute(&is,
+					     CU_POINTER_ATTRIBUTE_IS_MANAGED,
+					     p) == CUDA_SUCCESS &&
+	       is;
+}
+
 /* The context that a peer copy names for an end. */
 static CUcontext context_of(const struct end *end)
 {
@@ -374,7 +385,7 @@ static CUcontext context_of(const struct end *end)
 
 	if (end->is_ours)
 		return end->span.ctx;
-	if (end->type == CU_MEMORYTYPE_DEVICE)
+	if (end->type == CU_MEMORYTYPE_DEVICE && !is_managed(end->at))
 		vs_real.cuPointerGetAttribute(
 			&ctx, CU_POINTER_ATTRIBUTE_CONTEXT, end->at);
 	return ctx ? ctx : vs_vmm_current();

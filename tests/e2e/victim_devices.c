@@ -147,6 +147,29 @@ static void in_order_under_green(void)
 	TRY(cuGreenCtxDestroy(green));
 }
 
+/* It outlives the context that it was made in. */
+static void copy_from_managed(void)
+{
+	CUdeviceptr managed;
+	CUgreenCtx green;
+	CUcontext here;
+
+	green = make_green(&here);
+	TRY(cuCtxSetCurrent(here));
+	TRY(cuMemAllocManaged(&managed, SIZE, CU_MEM_ATTACH_GLOBAL));
+	TRY(cuCtxSetCurrent(ctx[0]));
+	TRY(cuGreenCtxDestroy(green));
+	TRY(cuMemsetD8(managed, 6, SIZE));
+	TRY(cuCtxSynchronize());
+	printf("from managed memory: %s",
+	       victim_name(cuMemcpy(block[1], managed, SIZE)));
+	TRY(cuCtxSynchronize());
+	TRY(cuCtxSetCurrent(ctx[1]));
+	printf(" %d\n", victim_is_filled(block[1], SIZE, 6));
+	TRY(cuCtxSetCurrent(ctx[0]));
+	TRY(cuMemFree(managed));
+}
+
 /* What the contexts of device 0 are told of memory of device 1. */
 static void ask(const char *when, CUcontext green)
 {
@@ -300,6 +323,10 @@ int main(int argc, char **argv)
 	}
 	if (argc > 1 && strcmp(argv[1], "reset") == 0)
 		return set_after_a_reset();
+	if (argc > 1 && strcmp(argv[1], "managed") == 0) {
+		copy_from_managed();
+		return 0;
+	}
 	if (argc > 1)
 		copy_behind_a_failure();
 	copy_both_ways("no peers");

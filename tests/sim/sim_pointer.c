@@ -148,6 +148,12 @@ static bool answer_range(const struct pointer *p, CUpointer_attribute attribute,
 	}
 }
 
+/* That cuMemAlloc's answers for it under a context that is gone is a guess. */
+static bool is_opened(const struct pointer *p)
+{
+	return p->memory && p->memory->kind == SIM_IMPORTED;
+}
+
 static bool rdma_capable(const struct pointer *p)
 {
 	return is_legacy(p) ||
@@ -213,7 +219,7 @@ static CUresult answer(const struct pointer *p, CUpointer_attribute attribute,
 		set_u64(a, 0);
 		return CUDA_SUCCESS;
 	case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-		set_u32(a, is_legacy(p) || reachable(p)
+		set_u32(a, is_legacy(p) || is_opened(p) || reachable(p)
 				   ? CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE
 				   : CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE);
 		return CUDA_SUCCESS;
