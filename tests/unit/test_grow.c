@@ -278,19 +278,13 @@ static void test_a_refused_peer_takes_nothing_from_others(void **state)
 	expect_devices(take(1024 * MiB), 3);
 }
 
-static void process_ends(CUdeviceptr at, uint64_t size)
-{
-	(void)at, (void)size;
-	vs_pool_ending(true);
-}
-
 /* No driver call may meet a driver that is shutting down. */
 static void test_a_trim_ends_with_the_process(void **state)
 {
 	(void)state;
 	vs_knobs.chunk_size.value = 32 * MiB;
 	give(take(GiB));
-	fake.on_unmap = process_ends;
+	fake.on_unmap = end_process;
 	assert_int_equal(vs_pool_trim(), 32 * MiB);
 	assert_int_equal(vs_pool_trim(), 0);
 	vs_pool_ending(false);

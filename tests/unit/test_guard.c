@@ -348,12 +348,6 @@ static void test_dies_with_its_context(void **state)
 	}
 }
 
-static void process_ends(CUdeviceptr at, uint64_t size)
-{
-	(void)at, (void)size;
-	vs_pool_ending(true);
-}
-
 /* Blocks that nobody may unmap: work goes on, then it is done. */
 static void leave_blocks(CUdeviceptr *p, int n)
 {
@@ -386,7 +380,7 @@ static void test_unmapping_ends_with_the_process(void **state)
 		unmaps = fake.unmaps;
 		releases = fake.releases;
 		records = fake.records;
-		fake.on_unmap = process_ends;
+		fake.on_unmap = end_process;
 		serve[i]();
 		assert_int_equal(fake.unmaps, unmaps + 1);
 		assert_int_equal(fake.releases, releases + 1);

@@ -281,12 +281,6 @@ static void test_exit_handlers_have_it_before_that_ends(void **state)
 	vs_pool_ending(false);
 }
 
-static void unmapping(CUdeviceptr at, uint64_t size)
-{
-	(void)at, (void)size;
-	vs_pool_ending(true);
-}
-
 /* One chunk of many that only dead memory is left of. */
 static void test_what_is_dead_stays_with_the_process(void **state)
 {
@@ -304,7 +298,7 @@ static void test_what_is_dead_stays_with_the_process(void **state)
 		finish();
 		unmaps = fake.unmaps;
 		releases = fake.releases;
-		fake.on_unmap = unmapping;
+		fake.on_unmap = end_process;
 		serve[i]();
 		assert_int_equal(fake.unmaps, unmaps + 1);
 		assert_int_equal(fake.releases, releases + 1);
@@ -379,7 +373,7 @@ static void test_what_was_waited_for_stays_with_the_process(void **state)
 	query = vs_real.cuEventQuery;
 	vs_real.cuEventQuery = query_later;
 	releases = fake.releases;
-	fake.on_unmap = unmapping;
+	fake.on_unmap = end_process;
 	assert_int_not_equal(vs_pool_give_way(0), 0);
 	assert_int_equal(fake.releases, releases + 1);
 	vs_pool_ending(false);
@@ -393,7 +387,7 @@ static void test_what_is_old_stays_with_the_process(void **state)
 	(void)state;
 	free_in_chunks();
 	finish();
-	fake.on_unmap = unmapping;
+	fake.on_unmap = end_process;
 	for (int i = 0; i < 20; i++) {
 		before = fake.releases;
 		vs_pool_ending(false);

@@ -44,18 +44,12 @@ static void test_no_wait_where_nothing_is_pending(void **state)
 	assert_true(waits_for_it());
 }
 
-static void process_ends(CUdeviceptr at, uint64_t size)
-{
-	(void)at, (void)size;
-	vs_pool_ending(true);
-}
-
 /* No driver call may meet a driver that is shutting down. */
 static void thin_as_the_process_ends(void)
 {
 	unsigned long unmaps = fake.unmaps;
 
-	fake.on_unmap = process_ends;
+	fake.on_unmap = end_process;
 	vs_pool_tick();
 	assert_int_equal(fake.unmaps, unmaps + 1);
 	fake.on_unmap = NULL;
