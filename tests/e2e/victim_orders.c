@@ -185,13 +185,11 @@ static void try_plain(int m, int by, int other)
 static void start(void)
 {
 	CUdevice device;
-	CUgreenCtx green;
+	CUstream unused;
 
 	ctx[PRIMARY] = victim_start(0);
 	TRY(cuDeviceGet(&device, 0));
-	TRY(cuGreenCtxCreate(&green, victim_units(device), device,
-			     CU_GREEN_CTX_DEFAULT_STREAM));
-	TRY(cuCtxFromGreenCtx(&ctx[GREEN], green));
+	ctx[GREEN] = victim_green(device, &unused);
 	TRY(cuCtxCreate_v2(&ctx[CREATED], 0, device));
 	TRY(cuMemHostAlloc((void **)&host, size, CU_MEMHOSTALLOC_PORTABLE));
 	for (int c = 0; c < N_CTX; c++) {
