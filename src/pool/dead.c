@@ -259,7 +259,7 @@ bool vs_dead_retire_some(struct vs_pool *pool, uint64_t *bytes,
 	if (c)
 		vs_chunks_refresh_slowly(pool);
 	/* what the driver refuses is tried again the next time */
-	while (c && !(stop && atomic_load(stop)) && vs_grow_unmake(pool, c)) {
+	while (c && !vs_pool_is_over(stop) && vs_grow_unmake(pool, c)) {
 		pthread_mutex_lock(&pool->lock);
 		TAILQ_REMOVE(&pool->spent, c, link);
 		*bytes += c->size;

@@ -3,7 +3,6 @@
  * decay: what goes back by age and need: the looks of the service thread, and
  * of a synchronize where DECAY_MS is 0. Each stops once the process ends.
  */
-#include <limits.h>
 #include <stdatomic.h>
 
 #include "base/clock.h"

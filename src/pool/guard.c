@@ -416,7 +416,7 @@ uint64_t vs_guard_collect(struct vs_pool *pool, const _Atomic bool *stop)
 	vs_fence_cover(f, tag);
 	vs_fence_poll(f);
 	pthread_mutex_lock(&pool->grow);
-	while (!stop || !atomic_load(stop)) {
+	while (!vs_pool_is_over(stop)) {
 		bool is_gone;
 		uint64_t span;
 

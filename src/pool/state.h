@@ -179,6 +179,12 @@ static inline void vs_pool_let_in(struct vs_pool *pool)
 	pthread_mutex_lock(&pool->lock);
 }
 
+/* What goes on until `stop` is true; NULL: to its end. */
+static inline bool vs_pool_is_over(const _Atomic bool *stop)
+{
+	return stop && atomic_load(stop);
+}
+
 /* Entries of the chunk table over an address of the arena; lock, or grow. */
 static inline struct vs_spot *vs_spot_at(const struct vs_pool *pool,
 					 CUdeviceptr p)

@@ -45,11 +45,6 @@ void vs_pool_ending(bool is)
 	atomic_store(&vs_trim_is_ending, is);
 }
 
-static bool is_over(const _Atomic bool *stop)
-{
-	return stop && atomic_load(stop);
-}
-
 struct vs_pool *vs_trim_pool(int i)
 {
 	return atomic_load(&vs_trim_is_ending) ? NULL : vs_pool_by_index(i);
@@ -93,7 +88,7 @@ static uint64_t release_idle(struct vs_pool *pool, uint64_t bytes,
 	if (bytes > 0)
 		vs_chunks_refresh_slowly(pool);
 	for (unsigned n = 1; released < bytes && part > 0; n++) {
-		if (is_over(stop))
+		if (vs_pool_is_over(stop))
 			break;
 		part = vs_grow_release(pool, 1, before);
 		released += part;
@@ -108,7 +103,7 @@ uint64_t vs_trim_release(struct vs_pool *pool, uint64_t bytes, uint64_t before,
 {
 	uint64_t released;
 
-	if (is_over(stop))
+	if (vs_pool_is_over(stop))
 		return 0;
 	released = vs_guard_collect(pool, stop);
 	pthread_mutex_lock(&pool->grow);
