@@ -330,7 +330,7 @@ void vs_copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
 	}
 }
 
-CUcontext vs_copy_context(CUdeviceptr p, CUcontext named)
+static CUcontext name_for(CUdeviceptr p, CUcontext named)
 {
 	struct vs_span span;
 
@@ -339,6 +339,14 @@ CUcontext vs_copy_context(CUdeviceptr p, CUcontext named)
 		return named;
 	return !named || vs_pool_ctx_device(named) == span.device ? span.ctx
 								  : named;
+}
+
+void vs_copy_begin_peer(CUdeviceptr dst, CUcontext *dst_ctx, CUdeviceptr src,
+			CUcontext *src_ctx, CUstream stream)
+{
+	vs_copy_peer(dst, src, stream);
+	*dst_ctx = name_for(dst, *dst_ctx);
+	*src_ctx = name_for(src, *src_ctx);
 }
 
 /* The end lies where one of the devices cannot reach it. */

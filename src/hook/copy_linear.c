@@ -153,9 +153,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_ctx,
 	if (VS_ENTER_WORK(cuMemcpyPeer, NULL) &&
 	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
-	vs_copy_peer(dst, src, NULL);
-	dst_ctx = vs_copy_context(dst, dst_ctx);
-	src_ctx = vs_copy_context(src, src_ctx);
+	vs_copy_begin_peer(dst, &dst_ctx, src, &src_ctx, NULL);
 	return vs_seen(vs_copy_ended(
 		vs_real.cuMemcpyPeer(dst, dst_ctx, src, src_ctx, size), dst,
 		src, VS_PLAIN));
@@ -168,9 +166,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeer_ptds(CUdeviceptr dst, CUcontext dst_ctx,
 	if (VS_ENTER_WORK(cuMemcpyPeer_ptds, NULL) &&
 	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
-	vs_copy_peer(dst, src, NULL);
-	dst_ctx = vs_copy_context(dst, dst_ctx);
-	src_ctx = vs_copy_context(src, src_ctx);
+	vs_copy_begin_peer(dst, &dst_ctx, src, &src_ctx, NULL);
 	return vs_seen(vs_copy_ended(
 		vs_real.cuMemcpyPeer_ptds(dst, dst_ctx, src, src_ctx, size),
 		dst, src, VS_PLAIN_PT));
@@ -183,9 +179,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_ctx,
 	if (VS_ENTER_WORK(cuMemcpyPeerAsync, stream) &&
 	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
-	vs_copy_peer(dst, src, stream);
-	dst_ctx = vs_copy_context(dst, dst_ctx);
-	src_ctx = vs_copy_context(src, src_ctx);
+	vs_copy_begin_peer(dst, &dst_ctx, src, &src_ctx, stream);
 	return vs_seen(vs_real.cuMemcpyPeerAsync(dst, dst_ctx, src, src_ctx,
 						 size, stream));
 }
@@ -199,9 +193,7 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeerAsync_ptsz(CUdeviceptr dst,
 	if (VS_ENTER_WORK(cuMemcpyPeerAsync_ptsz, stream) &&
 	    vs_row_is_beyond(dst, src, size))
 		return vs_seen(CUDA_ERROR_INVALID_VALUE);
-	vs_copy_peer(dst, src, stream);
-	dst_ctx = vs_copy_context(dst, dst_ctx);
-	src_ctx = vs_copy_context(src, src_ctx);
+	vs_copy_begin_peer(dst, &dst_ctx, src, &src_ctx, stream);
 	return vs_seen(vs_real.cuMemcpyPeerAsync_ptsz(dst, dst_ctx, src,
 						      src_ctx, size, stream));
 }

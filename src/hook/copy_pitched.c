@@ -206,10 +206,9 @@ peer_3d(const CUDA_MEMCPY3D_PEER *c, CUDA_MEMCPY3D_PEER *with, CUstream stream)
 		return NULL;
 	dst = end_of_peer(c->dstMemoryType, c->dstDevice);
 	src = end_of_peer(c->srcMemoryType, c->srcDevice);
-	vs_copy_peer(dst, src, stream);
 	*with = *c;
-	with->dstContext = vs_copy_context(dst, c->dstContext);
-	with->srcContext = vs_copy_context(src, c->srcContext);
+	vs_copy_begin_peer(dst, &with->dstContext, src, &with->srcContext,
+			   stream);
 	return with;
 }
 
