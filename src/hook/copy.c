@@ -334,8 +334,9 @@ static CUcontext name_for(CUdeviceptr p, CUcontext named)
 {
 	struct vs_span span;
 
-	if (vs_pool_ctx_count() < 2 || !vs_pool_find(p, &span) ||
-	    span.ctx == named)
+	/* green ones are not counted */
+	if ((vs_pool_ctx_count() < 2 && !vs_green_is_any()) ||
+	    !vs_pool_find(p, &span) || span.ctx == named)
 		return named;
 	return !named || vs_pool_ctx_device(named) == span.device ? span.ctx
 								  : named;

@@ -202,19 +202,21 @@ static void follow(struct sim_stream *later, struct sim_stream *earlier)
  * cuMemAlloc it reaches, have in theirs before and get afterwards (CUDA C++
  * Programming Guide, peer-to-peer memory copy; seen on two H200 of copies to
  * and from the host, too), whatever contexts a peer copy names; by those only
- * where memory has no context. In a green context's NULL stream it has no order
- * with any other of the device (an H100; between devices that is not known).
+ * where memory has no context, by a green one's NULL stream as well (a guess).
+ * In a green context's NULL stream it has no order with any other of the device
+ * (an H100; between devices that is not known).
  */
 static struct sim_stream *others_stream(const struct sim_stream *stream,
 					uint64_t addr,
 					struct sim_context *named)
 {
 	struct sim_memory *m = sim_memory_find(addr);
-	struct sim_context *owner = m && m->kind == SIM_LEGACY ? m->ctx : named;
+	bool has_owner = m && m->kind == SIM_LEGACY;
+	struct sim_context *owner =
+		has_owner ? sim_context_owner(m->ctx) : named;
 
 	if (!stream->legacy || !owner)
 		return NULL;
-	owner = sim_context_owner(owner);
 	if (stream->ctx->parent && owner->device == stream->ctx->device)
 		return NULL;
 	return owner == stream->ctx ? NULL : owner->legacy;
