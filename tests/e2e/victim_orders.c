@@ -15,6 +15,8 @@ enum { TO_HOST, FROM_HOST, FROM, INTO, SET, PEER_FROM, PEER_INTO, PEER_3D };
 /* A peer copy names each of the three, or none, for either end. */
 enum { N_NAMES = (N_CTX + 1) * (N_CTX + 1) };
 enum { N_KINDS = PEER_FROM + 3 * N_NAMES };
+/* Plain ones. */
+enum { PLAIN_TO_HOST = -3, PLAIN_PEER, PLAIN_PEER_3D };
 
 /* A copy that may be done is, by then; one that may not is not. */
 #define DONE_MS 5000
@@ -52,21 +54,20 @@ static void settle(void)
 	may_go = false;
 }
 
-static CUresult peer_3d(int m, int by, CUcontext to, CUcontext from)
+static CUDA_MEMCPY3D_PEER layer(CUdeviceptr dst, CUcontext to, CUdeviceptr src,
+				CUcontext from)
 {
-	CUDA_MEMCPY3D_PEER copy = {.dstMemoryType = CU_MEMORYTYPE_DEVICE,
-				   .dstDevice = memory[m],
-				   .dstContext = to,
-				   .dstPitch = size / 4,
-				   .srcMemoryType = CU_MEMORYTYPE_DEVICE,
-				   .srcDevice = own[by],
-				   .srcContext = from,
-				   .srcPitch = size / 4,
-				   .WidthInBytes = size / 4,
-				   .Height = 4,
-				   .Depth = 1};
-
-	return cuMemcpy3DPeerAsync(&copy, NULL);
+	return (CUDA_MEMCPY3D_PEER){.dstMemoryType = CU_MEMORYTYPE_DEVICE,
+				    .dstDevice = dst,
+				    .dstContext = to,
+				    .dstPitch = size / 4,
+				    .srcMemoryType = CU_MEMORYTYPE_DEVICE,
+				    .srcDevice = src,
+				    .srcContext = from,
+				    .srcPitch = size / 4,
+				    .WidthInBytes = size / 4,
+				    .Height = 4,
+				    .Depth = 1};
 }
 
 static CUresult copy(int kind, int m, int by)
@@ -74,6 +75,7 @@ static CUresult copy(int kind, int m, int by)
 	int named = (kind - PEER_FROM) % N_NAMES;
 	CUcontext to = ctx[named < 0 ? 0 : named / (N_CTX + 1)];
 	CUcontext from = ctx[named < 0 ? 0 : named % (N_CTX + 1)];
+	CUDA_MEMCPY3D_PEER c = layer(memory[m], to, own[by], from);
 
 	switch (kind) {
 	case TO_HOST:
@@ -95,7 +97,7 @@ static CUresult copy(int kind, int m, int by)
 		return cuMemcpyPeerAsync(memory[m], to, own[by], from, size,
 					 NULL);
 	default:
-		return peer_3d(m, by, to, from);
+		return cuMemcpy3DPeerAsync(&c, NULL);
 	}
 }
 
@@ -161,12 +163,26 @@ static void *let_go(void *is_due)
 	return NULL;
 }
 
-/* A copy that the host waits for. */
-static void try_plain(int m, int by, int other)
+/* Those of peers name no context. */
+static CUresult copy_plainly(int kind, int m, int by)
 {
-	bool is_due = is_ordered(TO_HOST, m, by, other);
+	CUDA_MEMCPY3D_PEER c = layer(own[by], NULL, memory[m], NULL);
+
+	switch (kind) {
+	case PLAIN_TO_HOST:
+		return cuMemcpyDtoH(host, memory[m], size);
+	case PLAIN_PEER:
+		return cuMemcpyPeer(own[by], NULL, memory[m], NULL, size);
+	default:
+		return cuMemcpy3DPeer(&c);
+	}
+}
+
+/* The host waits for the first, and need not for the others. */
+static void try_plain(int kind, int m, int by, int other)
+{
+	bool is_due = is_ordered(kind, m, by, other);
 	pthread_t thread;
-	char got = 0;
 
 	be_in(other);
 	TRY(cuMemsetD8(memory[m], 1, size));
@@ -176,12 +192,16 @@ static void try_plain(int m, int by, int other)
 	TRY(cuMemsetD8Async(memory[m], 2, size, NULL));
 	be_in(by);
 	CHECK(pthread_create(&thread, NULL, let_go, is_due ? host : NULL) == 0);
-	TRY(cuMemcpyDtoH(&got, memory[m] + size - 1, 1));
+	TRY(copy_plainly(kind, m, by));
+	is_done(!is_due);
 	may_go = true;
 	pthread_join(thread, NULL);
-	judge(got == (is_due ? 2 : 1), is_due ? "behind" : "beside", -1, m, by,
-	      other);
 	settle();
+	be_in(by);
+	if (kind != PLAIN_TO_HOST)
+		TRY(cuMemcpyDtoH(host, own[by], size));
+	judge(host[size - 1] == (is_due ? 2 : 1), is_due ? "behind" : "beside",
+	      kind, m, by, other);
 }
 
 static void start(void)
@@ -217,7 +237,9 @@ int main(int argc, char **argv)
 					continue;
 				for (int kind = 0; kind < N_KINDS; kind++)
 					try_copy(kind, m, by, other);
-				try_plain(m, by, other);
+				for (int kind = PLAIN_TO_HOST; kind < TO_HOST;
+				     kind++)
+					try_plain(kind, m, by, other);
 			}
 	printf("orders: %d right, %d wrong\n", n_right, n_wrong);
 	for (int c = 0; c < n_ctx; c++) {
