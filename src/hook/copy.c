@@ -338,8 +338,10 @@ static CUcontext name_for(CUdeviceptr p, CUcontext named)
 	if ((vs_pool_ctx_count() < 2 && !vs_green_is_any()) ||
 	    !vs_pool_find(p, &span) || span.ctx == named)
 		return named;
-	return !named || vs_pool_ctx_device(named) == span.device ? span.ctx
-								  : named;
+	/* of one that has ended the driver says so */
+	return named && vs_pool_ctx_device(named) == CU_DEVICE_INVALID
+		       ? named
+		       : span.ctx;
 }
 
 void vs_copy_begin_peer(CUdeviceptr dst, CUcontext *dst_ctx, CUdeviceptr src,

@@ -273,8 +273,8 @@ void vs_copy_note(CUdeviceptr p, struct vs_runners *by) __attribute__((cold));
 void vs_copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream);
 /*
  * The same, and the contexts become those that it is to name, where the program
- * names none (the current one, to the driver) or another of the device; see
- * Note [Order of copies]. What else it names is left to the driver.
+ * names none (the current one, to the driver) or another, of whatever device:
+ * see Note [Order of copies]. One that has ended is left to the driver.
  */
 void vs_copy_begin_peer(CUdeviceptr dst, CUcontext *dst_ctx, CUdeviceptr src,
 			CUcontext *src_ctx, CUstream stream);

@@ -170,6 +170,28 @@ static void copy_from_managed(void)
 	TRY(cuMemFree(managed));
 }
 
+/* A peer copy names a context of the other device, and one that has ended. */
+static void copy_misnamed(void)
+{
+	CUcontext ended;
+
+	fill(1, 2);
+	set_late(1, 8);
+	TRY(cuCtxSetCurrent(ctx[0]));
+	printf("of the other device: %s",
+	       victim_name(cuMemcpyPeerAsync(block[0], ctx[0], block[1], ctx[0],
+					     SIZE, NULL)));
+	TRY(cuCtxSynchronize());
+	printf(" %d\n", victim_is_filled(block[0], SIZE, 8));
+	TRY(cuCtxCreate_v2(&ended, 0, 1));
+	TRY(cuCtxDestroy(ended));
+	TRY(cuCtxSetCurrent(ctx[0]));
+	printf("ended: %s\n",
+	       victim_name(cuMemcpyPeerAsync(block[0], ctx[0], block[1], ended,
+					     SIZE, NULL)));
+	TRY(cuCtxSynchronize());
+}
+
 /* What the contexts of device 0 are told of memory of device 1. */
 static void ask(const char *when, CUcontext green)
 {
@@ -325,6 +347,10 @@ int main(int argc, char **argv)
 		return set_after_a_reset();
 	if (argc > 1 && strcmp(argv[1], "managed") == 0) {
 		copy_from_managed();
+		return 0;
+	}
+	if (argc > 1 && strcmp(argv[1], "misnamed") == 0) {
+		copy_misnamed();
 		return 0;
 	}
 	if (argc > 1)
