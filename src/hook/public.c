@@ -75,7 +75,7 @@ VS_EXPORT uint64_t vmmshim_trim(void)
 
 	if (!vs_gate_is_open() || !vs_thread_go_within(t))
 		return 0;
-	released = vs_pool_trim();
+	released = vs_pool_trim_called();
 	vs_thread_come_out(t);
 	return released;
 }

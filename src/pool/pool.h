@@ -168,6 +168,8 @@ void vs_pool_look(uint64_t devices);
 
 /* Gives all idle memory back; polls, never waits. Returns bytes released. */
 uint64_t vs_pool_trim(void);
+/* The same for a call of the program's, which its end does not stop. */
+uint64_t vs_pool_trim_called(void);
 /*
  * For other processes that are out of memory: what names the device of pool `i`
  * for all (0: nothing does, or knob NEIGHBOURS is 0); and gives the idle memory

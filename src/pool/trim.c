@@ -134,14 +134,25 @@ uint64_t vs_trim(struct vs_pool *pool)
 	return trim(pool, NULL);
 }
 
-uint64_t vs_pool_trim(void)
+static uint64_t trim_all(const _Atomic bool *stop)
 {
 	uint64_t released = 0;
 	struct vs_pool *pool;
 
-	for (int i = 0; (pool = vs_trim_pool(i)); i++)
-		released += trim(pool, &vs_trim_is_ending);
+	for (int i = 0; !vs_pool_is_over(stop) && (pool = vs_pool_by_index(i));
+	     i++)
+		released += trim(pool, stop);
 	return released;
+}
+
+uint64_t vs_pool_trim(void)
+{
+	return trim_all(&vs_trim_is_ending);
+}
+
+uint64_t vs_pool_trim_called(void)
+{
+	return trim_all(NULL);
 }
 
 /*

@@ -5,6 +5,7 @@
  *   return, quick (_exit), thread (exit by a thread that allocates),
  *   quick_exit, abort, signals (whoever handles them, until the very end)
  * gone: the driver has shut down first, and answers so to everything.
+ * trim: an exit handler trims while another thread is at that in the driver.
  */
 #include <pthread.h>
 #include <signal.h>
@@ -136,12 +137,54 @@ static void after_the_driver(void)
 	CHECK(base == 0 && p == 0 && size == 0 && total == 0);
 }
 
+static pthread_t first;
+static _Atomic bool is_held;
+
+/* Longer than a preload may wait for a thread of its own. */
+static void hold(const char *call)
+{
+	if (strcmp(call, "cuMemUnmap") == 0 &&
+	    !pthread_equal(pthread_self(), first) && !is_held) {
+		is_held = true;
+		usleep(200000);
+	}
+}
+
+static void trim_all(void)
+{
+	uint64_t (*trim)(void);
+
+	*(void **)&trim = dlsym(RTLD_DEFAULT, "vmmshim_trim");
+	printf("trimmed %d\n", !trim || (is_held && trim() > 0));
+}
+
+static void end_beside_a_trim(void)
+{
+	CUdeviceptr p[20];
+
+	first = pthread_self();
+	for (int i = 0; i < 20; i++)
+		p[i] = victim_alloc(32 * MiB);
+	sim_client_on_call(hold);
+	for (int i = 0; i < 20; i++)
+		victim_free(p[i]);
+	/* no preload: it trims nothing */
+	for (int ms = 0;
+	     ms < 5000 && !is_held && dlsym(RTLD_DEFAULT, "vmmshim_trim"); ms++)
+		usleep(1000);
+	exit(5);
+}
+
 int main(int argc, char **argv)
 {
 	const char *how = argc > 1 ? argv[1] : "return";
 	pthread_t threads[3];
 
+	if (strcmp(how, "trim") == 0)
+		atexit(trim_all);
 	ctx = victim_start(0);
+	if (strcmp(how, "trim") == 0)
+		end_beside_a_trim();
 	if (strcmp(how, "gone") == 0) {
 		after_the_driver();
 		return 0;

@@ -273,6 +273,10 @@ static void test_exit_handlers_have_it_before_that_ends(void **state)
 	assert_int_equal(vs_pool_trim(), 0);
 	assert_true(vs_pool_relieve(1, VS_RELIEF_IDLE) >= 3 * GiB);
 	assert_int_equal(fake.held, 0);
+	give(take(GiB));
+	finish();
+	assert_true(vs_pool_trim_called() >= GiB);
+	assert_int_equal(fake.held, 0);
 	/* also what is to be waited for */
 	fake.lag_ns = 10 * MS;
 	give(take(GiB));
