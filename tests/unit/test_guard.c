@@ -394,6 +394,32 @@ static void test_unmapping_ends_with_the_process(void **state)
 	}
 }
 
+static __typeof__(vs_real.cuEventQuery) query;
+
+static CUresult CUDAAPI query_at_the_end(CUevent event)
+{
+	vs_pool_ending(true);
+	return query(event);
+}
+
+/* Nor is there another look at work that goes on. */
+static void test_a_look_at_the_end_is_the_last(void **state)
+{
+	unsigned long queries, records;
+
+	(void)state;
+	fake.gpu_free = fake.now + 3600000 * MS;
+	give(take(5000));
+	query = vs_real.cuEventQuery;
+	vs_real.cuEventQuery = query_at_the_end;
+	queries = fake.queries;
+	records = fake.records;
+	vs_pool_trim();
+	assert_int_equal(fake.queries, queries + 1);
+	assert_in_range(fake.records, records, records + 1);
+	vs_pool_ending(false);
+}
+
 static void test_modes(void **state)
 {
 	(void)state;
@@ -430,6 +456,7 @@ int main(void)
 		T(memory_limit),
 		T(dies_with_its_context),
 		T(unmapping_ends_with_the_process),
+		T(a_look_at_the_end_is_the_last),
 		T(modes),
 	};
 
