@@ -402,6 +402,53 @@ static void test_what_is_old_stays_with_the_process(void **state)
 	assert_in_range(fake.releases, first + 2, first + 20);
 }
 
+static CUresult CUDAAPI almost_full(size_t *unused_out, size_t *total_out)
+{
+	*unused_out = GiB;
+	*total_out = 139 * GiB;
+	return CUDA_SUCCESS;
+}
+
+/* One chunk of those that others, who cannot ask for them, may need. */
+static void test_what_others_need_stays_with_the_process(void **state)
+{
+	unsigned long before;
+
+	(void)state;
+	free_in_chunks();
+	finish();
+	vs_real.cuMemGetInfo_v2 = almost_full;
+	fake.on_unmap = end_process;
+	before = fake.releases;
+	vs_pool_tick();
+	assert_int_equal(fake.releases, before + 1);
+	vs_pool_ending(false);
+}
+
+/* One chunk of those beyond need, when a time of less need is over. */
+static void test_what_is_not_needed_stays_with_the_process(void **state)
+{
+	enum { LEAST_MS = 30000 }; /* NEED_LEAST */
+	unsigned long before;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		fake.now += (uint64_t)LEAST_MS * MS;
+		vs_pool_tick();
+		free_in_chunks();
+		finish();
+	}
+	fake.on_unmap = end_process;
+	for (int i = 0; i < 2; i++) {
+		before = fake.releases;
+		fake.now += (uint64_t)LEAST_MS * MS;
+		give(take(2 * MiB));
+		vs_pool_tick();
+		assert_int_equal(fake.releases, before + 1);
+		vs_pool_ending(false);
+	}
+}
+
 #define T(name) cmocka_unit_test_setup(test_##name, fresh)
 
 int main(void)
@@ -420,6 +467,8 @@ int main(void)
 		T(a_wait_for_others_ends_with_the_process),
 		T(what_was_waited_for_stays_with_the_process),
 		T(what_is_old_stays_with_the_process),
+		T(what_others_need_stays_with_the_process),
+		T(what_is_not_needed_stays_with_the_process),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
