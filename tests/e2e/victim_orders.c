@@ -4,6 +4,7 @@
  * another come behind, and which ahead of: what memory's owner is given, if the
  * copy is in no green context, whichever contexts a peer copy names (an H100,
  * 580.159.04).
+ * In a green context a created stream has no order with the NULL stream either.
  *   green: without a created context, so that there are one and a green one
  */
 #include <pthread.h>
@@ -17,6 +18,8 @@ enum { N_NAMES = (N_CTX + 1) * (N_CTX + 1) };
 enum { N_KINDS = PEER_FROM + 3 * N_NAMES };
 /* Plain ones. */
 enum { PLAIN_TO_HOST = -3, PLAIN_PEER, PLAIN_PEER_3D };
+/* No copy. */
+enum { STREAM = PLAIN_TO_HOST - 1 };
 
 /* A copy that may be done is, by then; one that may not is not. */
 #define DONE_MS 5000
@@ -101,14 +104,15 @@ static CUresult copy(int kind, int m, int by)
 	}
 }
 
-/* What the current context's NULL stream was given is done. */
-static bool is_done(bool is_due)
+/* What a stream of the current context was given is done. */
+static bool is_done(CUstream stream, bool is_due)
 {
 	int ms = is_due ? DONE_MS : NEVER_MS;
 
-	for (int i = 0; i < ms * 5 && cuStreamQuery(NULL) != CUDA_SUCCESS; i++)
+	for (int i = 0; i < ms * 5 && cuStreamQuery(stream) != CUDA_SUCCESS;
+	     i++)
 		usleep(200);
-	return cuStreamQuery(NULL) == CUDA_SUCCESS;
+	return cuStreamQuery(stream) == CUDA_SUCCESS;
 }
 
 static bool is_ordered(int kind, int m, int by, int other)
@@ -139,16 +143,16 @@ static void try_copy(int kind, int m, int by, int other)
 	TRY(cuLaunchHostFunc(NULL, gate, NULL));
 	be_in(by);
 	TRY(copy(kind, m, by));
-	judge(is_done(!is_due) == !is_due, is_due ? "behind" : "beside", kind,
-	      m, by, other);
+	judge(is_done(NULL, !is_due) == !is_due, is_due ? "behind" : "beside",
+	      kind, m, by, other);
 	settle();
 	be_in(by);
 	TRY(cuLaunchHostFunc(NULL, gate, NULL));
 	TRY(copy(kind, m, by));
 	be_in(other);
 	TRY(cuMemsetD8Async(own[other], 3, size, NULL));
-	judge(is_done(!is_due) == !is_due, is_due ? "ahead of" : "beside", kind,
-	      m, by, other);
+	judge(is_done(NULL, !is_due) == !is_due, is_due ? "ahead of" : "beside",
+	      kind, m, by, other);
 	settle();
 }
 
@@ -193,7 +197,7 @@ static void try_plain(int kind, int m, int by, int other)
 	be_in(by);
 	CHECK(pthread_create(&thread, NULL, let_go, is_due ? host : NULL) == 0);
 	TRY(copy_plainly(kind, m, by));
-	is_done(!is_due);
+	is_done(NULL, !is_due);
 	may_go = true;
 	pthread_join(thread, NULL);
 	settle();
@@ -202,6 +206,30 @@ static void try_plain(int kind, int m, int by, int other)
 		TRY(cuMemcpyDtoH(host, own[by], size));
 	judge(host[size - 1] == (is_due ? 2 : 1), is_due ? "behind" : "beside",
 	      kind, m, by, other);
+}
+
+/* One that is created in a green context has no order with its NULL stream. */
+static void try_stream(int c)
+{
+	bool is_due = c != GREEN;
+	CUstream stream;
+
+	be_in(c);
+	TRY(cuStreamCreate(&stream, CU_STREAM_DEFAULT));
+	for (int i = 0; i < 2; i++) {
+		CUstream earlier = i ? stream : NULL, later = i ? NULL : stream;
+
+		be_in(c);
+		TRY(cuLaunchHostFunc(earlier, gate, NULL));
+		TRY(cuMemsetD8Async(own[c], 3, size, later));
+		judge(is_done(later, !is_due) == !is_due,
+		      is_due ? "behind" : "beside", STREAM - i, c, c, c);
+		may_go = true;
+		TRY(cuStreamSynchronize(stream));
+		settle();
+	}
+	be_in(c);
+	TRY(cuStreamDestroy(stream));
 }
 
 static void start(void)
@@ -241,6 +269,8 @@ int main(int argc, char **argv)
 				     kind++)
 					try_plain(kind, m, by, other);
 			}
+	for (int c = 0; c < n_ctx; c++)
+		try_stream(c);
 	printf("orders: %d right, %d wrong\n", n_right, n_wrong);
 	for (int c = 0; c < n_ctx; c++) {
 		be_in(c);
