@@ -334,9 +334,8 @@ static CUcontext name_for(CUdeviceptr p, CUcontext named)
 {
 	struct vs_span span;
 
-	/* green ones are not counted */
-	if ((vs_pool_ctx_count() < 2 && !vs_green_is_any()) ||
-	    !vs_pool_find(p, &span) || span.ctx == named)
+	if (vs_pool_ctx_count() < 2 || !vs_ipc_find_either(p, &span) ||
+	    !span.ctx || span.ctx == named)
 		return named;
 	/* of one that has ended the driver says so */
 	return named && vs_pool_ctx_device(named) == CU_DEVICE_INVALID

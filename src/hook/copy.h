@@ -26,15 +26,18 @@
  * begins when the work that context has in its own NULL stream is done, and
  * what that is given later begins after the copy: between devices (CUDA C++
  * Programming Guide, peer-to-peer memory copy), within the other one, and to
- * and from the host (seen on two H200). VMM memory belongs to no context, so
- * the driver keeps to that in the current one alone. So two events for each
- * other context do what it would. A peer copy has that order with the contexts
- * of cuMemAlloc memory as well, whichever it names, but with those that it
- * names where memory has none: so it is given those of the memory. Copies in
- * created streams and the thread's own, and sets, have no such order; nor have
- * those in a green context's NULL stream any with other contexts of its device,
- * not even the primary one (an H100, 580.159.04: tests/e2e/victim_orders.c;
- * what is so between devices is not known, and kept in order).
+ * and from the host (seen on two H200). Memory opened by IPC is that of who
+ * opened it; managed memory and arrays have an owner as well, which the driver
+ * sees to (an H200). VMM memory belongs to no context, so the driver keeps to
+ * that in the current one alone. So two events for each other context do what
+ * it would. A peer copy has that order with the contexts of the memory as well,
+ * whichever it names, but with those that it names where memory has none (by a
+ * green one with the primary one): so it is given those of the memory. Copies
+ * in created streams and the thread's own, and sets, have no such order; nor
+ * have those in a green context's NULL stream any with other contexts of its
+ * device, not even the primary one (an H100, 580.159.04:
+ * tests/e2e/victim_orders.c; what is so between devices is not known, and kept
+ * in order).
  *
  * Note [Bounds]
  * The driver refuses a copy or a set that leaves the cuMemAlloc memory, opened

@@ -6,8 +6,12 @@
  * 580.159.04).
  * In a green context a created stream has no order with the NULL stream either.
  *   green: without a created context, so that there are one and a green one
+ *   managed: of managed memory (an H200)
+ *   opened: of memory of other processes', whose owner is who opened it (an
+ *   H200)
  */
 #include <pthread.h>
+#include <sys/wait.h>
 
 #include "victim_link.h"
 
@@ -34,6 +38,16 @@ static char *host;
 static _Atomic bool may_go;
 static int n_ctx = N_CTX;
 static int n_right, n_wrong;
+static bool is_managed;
+
+/*
+ * For opened memory: one context of each device may open what a process has
+ * (cuIpcOpenMemHandle in cuda.h), a green one is no other.
+ */
+static struct exporter {
+	int to, from; /* 0: there is none */
+	pid_t pid;
+} exporters[N_CTX];
 
 static void CUDA_CB gate(void *unused)
 {
@@ -232,6 +246,54 @@ static void try_stream(int c)
 	TRY(cuStreamDestroy(stream));
 }
 
+/* A process that exports some memory for each byte that it is sent. */
+static int second(int in, int out)
+{
+	CUdeviceptr p[N_CTX];
+	CUipcMemHandle handle;
+	char byte;
+	int n = 0;
+
+	while (read(in, &byte, 1) == 1) {
+		if (n == 0)
+			victim_start(0);
+		p[n] = victim_alloc(3 * size);
+		TRY(cuIpcGetMemHandle(&handle, p[n++]));
+		CHECK(write(out, &handle, sizeof(handle)) == sizeof(handle));
+	}
+	while (n > 0)
+		victim_free(p[--n]);
+	return 0;
+}
+
+static CUdeviceptr obtain(const struct exporter *e)
+{
+	CUipcMemHandle handle;
+	CUdeviceptr p = 0;
+
+	if (is_managed) {
+		TRY(cuMemAllocManaged(&p, 3 * size, CU_MEM_ATTACH_GLOBAL));
+	} else if (e->pid) {
+		CHECK(write(e->to, "", 1) == 1);
+		CHECK(read(e->from, &handle, sizeof(handle)) == sizeof(handle));
+		TRY(cuIpcOpenMemHandle(&p, handle,
+				       CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+	} else {
+		p = victim_alloc(3 * size);
+	}
+	return p;
+}
+
+static void give_up(const struct exporter *e, CUdeviceptr p)
+{
+	if (is_managed)
+		TRY(cuMemFree(p));
+	else if (e->pid)
+		TRY(cuIpcCloseMemHandle(p));
+	else
+		victim_free(p);
+}
+
 static void start(void)
 {
 	CUdevice device;
@@ -245,7 +307,7 @@ static void start(void)
 	TRY(cuMemHostAlloc((void **)&host, size, CU_MEMHOSTALLOC_PORTABLE));
 	for (int c = 0; c < n_ctx; c++) {
 		be_in(c);
-		memory[c] = victim_alloc(3 * size);
+		memory[c] = obtain(&exporters[c]);
 		own[c] = victim_alloc(3 * size);
 		TRY(cuMemsetD8(memory[c], 1, size));
 		TRY(cuMemsetD8(own[c], 1, size));
@@ -253,10 +315,40 @@ static void start(void)
 	settle();
 }
 
+static void end(void)
+{
+	for (int c = 0; c < n_ctx; c++) {
+		be_in(c);
+		give_up(&exporters[c], memory[c]);
+		victim_free(own[c]);
+	}
+	/* the last first: it has what the others are told by, too */
+	for (int c = N_CTX - 1; c >= 0; c--)
+		if (exporters[c].pid) {
+			close(exporters[c].to);
+			CHECK(waitpid(exporters[c].pid, NULL, 0) ==
+			      exporters[c].pid);
+		}
+}
+
+static void read_args(char **argv)
+{
+	const char *mode = argv[1] ? argv[1] : "";
+
+	if (strcmp(mode, "second") == 0)
+		exit(second(atoi(argv[2]), atoi(argv[3])));
+	if (strcmp(mode, "green") == 0)
+		n_ctx = CREATED;
+	is_managed = strcmp(mode, "managed") == 0;
+	for (int c = 0; c < N_CTX && strcmp(mode, "opened") == 0; c++)
+		exporters[c].pid = victim_start_second(
+			argv[0], &exporters[c].to, &exporters[c].from);
+}
+
 int main(int argc, char **argv)
 {
-	if (argc > 1 && strcmp(argv[1], "green") == 0)
-		n_ctx = CREATED;
+	(void)argc;
+	read_args(argv);
 	start();
 	for (int m = 0; m < n_ctx; m++)
 		for (int by = 0; by < n_ctx; by++)
@@ -272,10 +364,6 @@ int main(int argc, char **argv)
 	for (int c = 0; c < n_ctx; c++)
 		try_stream(c);
 	printf("orders: %d right, %d wrong\n", n_right, n_wrong);
-	for (int c = 0; c < n_ctx; c++) {
-		be_in(c);
-		victim_free(memory[c]);
-		victim_free(own[c]);
-	}
+	end();
 	return n_wrong ? 70 : 0;
 }

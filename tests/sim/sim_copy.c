@@ -197,23 +197,32 @@ static void follow(struct sim_stream *later, struct sim_stream *earlier)
 	sim_vclock_clear(&clock);
 }
 
+/* The context whose work a copy of memory there keeps the order of, if any. */
+static struct sim_context *owner_at(uint64_t addr, struct sim_context *named)
+{
+	struct sim_memory *m = sim_memory_find(addr);
+
+	if (m && (m->kind == SIM_LEGACY || m->kind == SIM_MANAGED ||
+		  m->kind == SIM_IMPORTED))
+		return sim_context_owner(m->ctx);
+	return named ? sim_context_owner(named) : NULL;
+}
+
 /*
- * A copy in the NULL stream comes between what other contexts, whose memory of
- * cuMemAlloc it reaches, have in theirs before and get afterwards (CUDA C++
- * Programming Guide, peer-to-peer memory copy; seen on two H200 of copies to
- * and from the host, too), whatever contexts a peer copy names; by those only
- * where memory has no context, by a green one's NULL stream as well (a guess).
- * In a green context's NULL stream it has no order with any other of the device
- * (an H100; between devices that is not known).
+ * A copy in the NULL stream comes between what other contexts, whose memory it
+ * reaches, have in theirs before and get afterwards (CUDA C++ Programming
+ * Guide, peer-to-peer memory copy; seen on two H200 of copies to and from the
+ * host, too), whatever contexts a peer copy names; by those only where memory
+ * has no context. Memory of cuMemAlloc and managed memory have one, opened
+ * memory that of who opened it (an H200); that of pools, mapped and host memory
+ * have none. In a green context's NULL stream it has no order with any other of
+ * the device (an H100; between devices that is not known).
  */
 static struct sim_stream *others_stream(const struct sim_stream *stream,
 					uint64_t addr,
 					struct sim_context *named)
 {
-	struct sim_memory *m = sim_memory_find(addr);
-	bool has_owner = m && m->kind == SIM_LEGACY;
-	struct sim_context *owner =
-		has_owner ? sim_context_owner(m->ctx) : named;
+	struct sim_context *owner = owner_at(addr, named);
 
 	if (!stream->legacy || !owner)
 		return NULL;
