@@ -13,6 +13,12 @@
 enum { HOME_AT_ONCE = 512 };
 /* See most_waste(): parts of what was asked for, and of what is needed. */
 enum { WASTE_OF_ONE = 10, WASTE_OF_NEED = 200 };
+/* The same of what is on a shelf; and if else nothing fits, see make_fit(). */
+enum {
+	SHELVED_WASTE_OF_ONE = 8,
+	LAST_WASTE_OF_ONE = 2,
+	LAST_WASTE_OF_NEED = 8
+};
 
 /* What is pending may have been a slab, of a context that ended. */
 static inline bool was_slab(const struct vs_pool *pool,
@@ -203,14 +209,17 @@ static struct vs_range *take_back(struct vs_pool *pool, enum vs_heap_kind kind,
 	return resurrect(r);
 }
 
-/* A range as it was freed, or NULL. Something is on a shelf. Lock. */
+/*
+ * A range as it was freed, so many bytes larger at most, or NULL. Something is
+ * on a shelf. Lock.
+ */
 static struct vs_range *take_whole(struct vs_pool *pool, enum vs_heap_kind kind,
-				   uint64_t span)
+				   uint64_t span, uint64_t waste)
 {
-	struct vs_range *r = kind == VS_HEAP_SLABS
-				     ? NULL
-				     : vs_shelf_take(&pool->shelf[kind], span);
+	struct vs_range *r = NULL;
 
+	if (kind != VS_HEAP_SLABS)
+		r = vs_shelf_take(&pool->shelf[kind], span, waste);
 	return r ? fetch(pool, r) : NULL;
 }
 
@@ -227,21 +236,47 @@ static inline bool bring_in(struct vs_pool *pool)
 		       : vs_reuse_harvest(pool);
 }
 
+/*
+ * Nothing idle fits, but something is on a shelf. A program that churns, while
+ * the pool holds much more than it needs, is handed what is larger rather than
+ * that the shelf is merged, and then no more of it than must be; for others all
+ * of that goes home, which packs best. Lock.
+ */
+static __attribute__((noinline)) struct vs_range *
+make_fit(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span)
+{
+	uint64_t wasted = pool->live_spans - pool->live_bytes;
+	struct vs_range *r = NULL, *old;
+
+	if (!pool->turnover.is_fast || !vs_turnover_is_roomy(pool))
+		return clear_shelf(pool, kind)
+			       ? vs_heap_take(pool, &pool->heap[kind], span,
+					      true)
+			       : NULL;
+	if (wasted + span / LAST_WASTE_OF_ONE <=
+	    pool->need / LAST_WASTE_OF_NEED)
+		r = take_whole(pool, kind, span, span / LAST_WASTE_OF_ONE);
+	while (!r && (old = any_aside(pool, kind))) {
+		clear_away(pool, old);
+		r = vs_heap_take(pool, &pool->heap[kind], span, true);
+	}
+	vs_reuse_show_pending(pool);
+	return r;
+}
+
 /* The best fit; what was put aside merges only if there is none. Lock. */
 static inline struct vs_range *take_fit(struct vs_pool *pool,
 					enum vs_heap_kind kind, uint64_t span)
 {
-	struct vs_heap *h = &pool->heap[kind];
 	bool is_shelved = __builtin_expect(pool->shelved_bytes > 0, 0);
 	struct vs_range *r = NULL;
 
 	if (is_shelved)
-		r = take_whole(pool, kind, span);
+		r = take_whole(pool, kind, span, span / SHELVED_WASTE_OF_ONE);
 	if (!r)
-		r = vs_heap_take(pool, h, span, true);
-	if (!r && is_shelved && kind != VS_HEAP_SLABS &&
-	    clear_shelf(pool, kind))
-		r = vs_heap_take(pool, h, span, true);
+		r = vs_heap_take(pool, &pool->heap[kind], span, true);
+	if (!r && is_shelved && kind != VS_HEAP_SLABS)
+		r = make_fit(pool, kind, span);
 	return r;
 }
 

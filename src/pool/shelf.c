@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/shelf.h"
 
-/* What a block may be larger than asked for: a part of that. */
-#define WASTE_SHARE 8
-
 static struct vs_range *take_top(struct vs_shelf *shelf, unsigned bin)
 {
 	struct vs_range *r = shelf->top[bin];
@@ -23,15 +20,15 @@ void vs_shelf_put(struct vs_shelf *shelf, struct vs_range *r)
 	vs_bins_fill(&shelf->filled, bin);
 }
 
-struct vs_range *vs_shelf_take(struct vs_shelf *shelf, uint64_t span)
+struct vs_range *vs_shelf_take(struct vs_shelf *shelf, uint64_t span,
+			       uint64_t waste)
 {
 	unsigned bin = vs_bin_of(span);
 
 	if (shelf->top[bin] && shelf->top[bin]->span >= span)
 		return take_top(shelf, bin);
 	bin = vs_bins_from(&shelf->filled, bin + 1);
-	if (bin < VS_RANGE_BINS &&
-	    shelf->top[bin]->span - span <= span / WASTE_SHARE)
+	if (bin < VS_RANGE_BINS && shelf->top[bin]->span - span <= waste)
 		return take_top(shelf, bin);
 	return NULL;
 }

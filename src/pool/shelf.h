@@ -28,10 +28,11 @@ struct vs_shelf {
 /* A range in nobody's hands comes onto the shelf. */
 void vs_shelf_put(struct vs_shelf *shelf, struct vs_range *r);
 /*
- * Takes one of at least `span` bytes, and an eighth more at most, off it; NULL
- * if there is none on top of its bin.
+ * Takes one of at least `span` bytes off it, and `waste` more at most; NULL if
+ * there is none on top of its bin, nor of the next that has any.
  */
-struct vs_range *vs_shelf_take(struct vs_shelf *shelf, uint64_t span);
+struct vs_range *vs_shelf_take(struct vs_shelf *shelf, uint64_t span,
+			       uint64_t waste);
 /* Takes any; NULL: it is empty. */
 struct vs_range *vs_shelf_any(struct vs_shelf *shelf);
 

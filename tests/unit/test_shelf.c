@@ -152,6 +152,101 @@ static void test_neighbours_merge_for_a_larger_one(void **state)
 	heap_check(pool);
 }
 
+/* The smaller ones first; what is not needed for that stays whole. */
+static void test_no_more_merge_than_must(void **state)
+{
+	CUdeviceptr p[3];
+	uint64_t before;
+
+	(void)state;
+	give(take(48 * MiB));
+	vs_pool_tick();
+	p[0] = take(24 * MiB);
+	p[1] = take(24 * MiB);
+	p[2] = take(200 * MiB);
+	assert_int_equal(p[0] + 24 * MiB, p[1]);
+	shelve(p, 3);
+	before = pool->shelved_bytes;
+	assert_true(before >= 248 * MiB);
+	assert_int_equal(take(48 * MiB), p[0]);
+	assert_int_equal(pool->shelved_bytes, before - 48 * MiB);
+	heap_check(pool);
+}
+
+/*
+ * Blocks of 24 MiB are on the shelf, nothing else that is idle fits 17, and
+ * live blocks may have so much too much in all.
+ */
+static void shelve_larger_ones(uint64_t waste)
+{
+	CUdeviceptr p[2];
+
+	for (int i = 0; i < 5; i++)
+		take(512 * MiB);
+	p[0] = take(24 * MiB);
+	take(24 * MiB);
+	p[1] = take(24 * MiB);
+	take(24 * MiB);
+	shelve(p, 2);
+	while (vs_heap_take(pool, &pool->heap[VS_HEAP_LARGE], 17 * MiB, true))
+		;
+	pool->need = 8 * waste + 8 * (vs_stat_get(pool, live_spans) -
+				      vs_stat_get(pool, live_bytes));
+	assert_true(vs_turnover_is_roomy(pool));
+	assert_true(pool->shelved_bytes >= 48 * MiB);
+}
+
+static void test_a_larger_one_before_any_merge(void **state)
+{
+	uint64_t before, shelved;
+
+	(void)state;
+	shelve_larger_ones(9 * MiB);
+	before = vs_stat_get(pool, live_spans);
+	shelved = pool->shelved_bytes;
+	take(17 * MiB);
+	assert_int_equal(vs_stat_get(pool, live_spans), before + 24 * MiB);
+	/* what look() freed has come there */
+	assert_in_range(pool->shelved_bytes, shelved - 24 * MiB,
+			shelved - 22 * MiB);
+}
+
+/* By more than a half, or while live blocks have too much already. */
+static void test_but_none_that_wastes_much(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	shelve_larger_ones(8 * MiB);
+	for (uint64_t size = 17 * MiB; size >= 15 * MiB; size -= 2 * MiB) {
+		before = vs_stat_get(pool, live_spans);
+		take(size);
+		assert_in_range(vs_stat_get(pool, live_spans), before + size,
+				before + 24 * MiB - 1);
+		pool->need *= 2;
+	}
+}
+
+/* Once the program works, or the pool holds what it needs, all of it merges. */
+static void test_nor_for_others(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		shelve_larger_ones(9 * MiB);
+		/* what look() freed; nothing is pending then */
+		vs_fence_record(&pool->fence);
+		vs_fence_poll(&pool->fence);
+		take(1200 * KiB);
+		assert_int_equal(pool->pending_bytes, 0);
+		if (i == 0)
+			pool->turnover.is_fast = false;
+		else
+			pool->need = fake.held;
+		take(17 * MiB);
+		assert_in_range(pool->shelved_bytes, 0, 2 * MiB);
+	}
+}
+
 /* One that fits nothing of its heap leaves what others have on theirs. */
 static void test_heaps_have_their_own(void **state)
 {
@@ -296,6 +391,11 @@ int main(void)
 		cmocka_unit_test_setup(test_nor_one_that_is_too_small, fresh),
 		cmocka_unit_test_setup(test_neighbours_merge_for_a_larger_one,
 				       fresh),
+		cmocka_unit_test_setup(test_no_more_merge_than_must, fresh),
+		cmocka_unit_test_setup(test_a_larger_one_before_any_merge,
+				       fresh),
+		cmocka_unit_test_setup(test_but_none_that_wastes_much, fresh),
+		cmocka_unit_test_setup(test_nor_for_others, fresh),
 		cmocka_unit_test_setup(test_heaps_have_their_own, fresh),
 		cmocka_unit_test_setup(test_all_find_it_on_a_full_device,
 				       fresh),
