@@ -529,13 +529,9 @@ static void add_owner(struct vs_order *order, const struct end *end)
 {
 	CUcontext owner = end->is_ours ? end->span.ctx : NULL;
 
-	if (!owner || owner == order->current ||
-	    (order->n > 0 && owner == order->owners[0]))
-		return;
-	if (vs_green_is_any() && vs_green_is(order->current) &&
-	    vs_pool_ctx_device(order->current) == end->span.device)
-		return;
-	order->owners[order->n++] = owner;
+	if (owner && owner != order->current &&
+	    (order->n == 0 || owner != order->owners[0]))
+		order->owners[order->n++] = owner;
 }
 
 /* See Note [Copies of peers]. */
@@ -565,7 +561,8 @@ static void begin(struct vs_order *order, const struct end *dst,
 	if (!vs_order_is_due(way) || vs_pool_ctx_count() < 2)
 		return;
 	order->current = vs_vmm_current();
-	if (!order->current)
+	if (!order->current ||
+	    (vs_green_is_any() && vs_green_is(order->current)))
 		return;
 	add_owner(order, dst);
 	add_owner(order, src);

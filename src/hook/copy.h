@@ -34,10 +34,9 @@
  * whichever it names, but with those that it names where memory has none (by a
  * green one with the primary one): so it is given those of the memory. Copies
  * in created streams and the thread's own, and sets, have no such order; nor
- * have those in a green context's NULL stream any with other contexts of its
- * device, not even the primary one (an H100, 580.159.04:
- * tests/e2e/victim_orders.c; what is so between devices is not known, and kept
- * in order).
+ * have those in a green context's NULL stream any with other contexts, neither
+ * the primary one (tests/e2e/victim_orders.c, an H100, 580.159.04) nor those of
+ * another device (victim_devices.c, two H200).
  *
  * Note [Bounds]
  * The driver refuses a copy or a set that leaves the cuMemAlloc memory, opened

@@ -3,6 +3,7 @@
  * victim_devices: memory of several devices, copied between them by plain and
  * by peer copies, before and after peer access is enabled. One device: says so.
  */
+#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -123,27 +124,35 @@ static CUgreenCtx make_green(CUcontext *out)
 	return green;
 }
 
-/* A green context has a NULL stream of its own; the other device waits for it.
- */
-static void in_order_under_green(void)
+static void CUDA_CB gate(void *may_go)
 {
+	while (!atomic_load((atomic_bool *)may_go))
+		usleep(50);
+}
+
+/* What is in its NULL stream has no order with the other device's work. */
+static void no_order_under_green(void)
+{
+	static atomic_bool may_go;
 	CUgreenCtx green;
 	CUcontext here;
+	bool is_done;
 
 	fill(0, 0);
 	fill(1, 7);
 	green = make_green(&here);
-	TRY(cuCtxSetCurrent(here));
-	victim_delay();
-	TRY(cuMemcpyDtoDAsync(block[0], block[1], SIZE, NULL));
 	TRY(cuCtxSetCurrent(ctx[1]));
-	TRY(cuMemsetD8Async(block[1], 3, SIZE, NULL));
-	TRY(cuCtxSynchronize());
+	TRY(cuLaunchHostFunc(NULL, gate, &may_go));
 	TRY(cuCtxSetCurrent(here));
+	TRY(cuMemcpyDtoDAsync(block[0], block[1], SIZE, NULL));
+	for (int i = 0; i < 5000 && cuStreamQuery(NULL) != CUDA_SUCCESS; i++)
+		usleep(1000);
+	is_done = cuStreamQuery(NULL) == CUDA_SUCCESS;
+	atomic_store(&may_go, true);
 	TRY(cuCtxSynchronize());
-	TRY(cuCtxSetCurrent(ctx[0]));
-	printf("under a green context, before a set: %d\n",
+	printf("under a green context, beside other work: %d %d\n", is_done,
 	       victim_is_filled(block[0], SIZE, 7));
+	TRY(cuCtxSetCurrent(ctx[0]));
 	TRY(cuGreenCtxDestroy(green));
 }
 
@@ -375,7 +384,7 @@ int main(int argc, char **argv)
 		if (argc > 1) {
 			enable_at_second_try();
 			in_order_beside_a_capture();
-			in_order_under_green();
+			no_order_under_green();
 			reset_beside_work();
 		}
 		reset_and_look(0);

@@ -195,8 +195,8 @@ void op_copy_3d(void)
 }
 
 /*
- * What a peer copy names for memory: its context, as it should, or another of
- * the device, or none. It makes no difference to the driver (an H100).
+ * What a peer copy names for memory: its context, as it should, or another, or
+ * none. It makes no difference to the driver (an H100; two H200).
  */
 static CUcontext named_for(const struct block *b)
 {
@@ -208,8 +208,7 @@ static CUcontext named_for(const struct block *b)
 		printf(" unnamed");
 		return NULL;
 	}
-	if (contexts[other].handle &&
-	    contexts[other].device == contexts[b->ctx].device) {
+	if (contexts[other].handle) {
 		printf(" by c%d", other);
 		return contexts[other].handle;
 	}

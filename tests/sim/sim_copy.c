@@ -215,8 +215,8 @@ static struct sim_context *owner_at(uint64_t addr, struct sim_context *named)
  * host, too), whatever contexts a peer copy names; by those only where memory
  * has no context. Memory of cuMemAlloc and managed memory have one, opened
  * memory that of who opened it (an H200); that of pools, mapped and host memory
- * have none. In a green context's NULL stream it has no order with any other of
- * the device (an H100; between devices that is not known).
+ * have none. In a green context's NULL stream it has no order with any other
+ * (an H100; of another device two H200).
  */
 static struct sim_stream *others_stream(const struct sim_stream *stream,
 					uint64_t addr,
@@ -224,9 +224,7 @@ static struct sim_stream *others_stream(const struct sim_stream *stream,
 {
 	struct sim_context *owner = owner_at(addr, named);
 
-	if (!stream->legacy || !owner)
-		return NULL;
-	if (stream->ctx->parent && owner->device == stream->ctx->device)
+	if (!stream->legacy || !owner || stream->ctx->parent)
 		return NULL;
 	return owner == stream->ctx ? NULL : owner->legacy;
 }
