@@ -381,47 +381,25 @@ static struct imported *find(const struct key *key)
 }
 
 /*
- * What a process has on a device is open in another context of this one, which
- * alone may open it then: cuIpcOpenMemHandle in cuda.h. So it is for all that
- * is open at once, and the first tells; table_lock.
- */
-static bool is_anothers(const struct key *key, CUcontext ctx)
-{
-	const struct vs_ipc_handle *h = &key->handle, *other;
-	struct imported *im;
-
-	RB_FOREACH (im, tree, &tree) {
-		other = &im->key.handle;
-		if (im->state == OPEN && im->key.device == key->device &&
-		    other->device == h->device &&
-		    memcmp(other->key, h->key, sizeof(h->key)) == 0)
-			return im->ctx != ctx;
-	}
-	return false;
-}
-
-/*
- * True, with *result_out, when the handle is open already, which is counted, or
- * may not be opened here: INVALID_HANDLE, as the driver's (an H100, of another
- * handle of the process an H200).
+ * True, with *result_out, when the handle is open already: in this context it
+ * is counted, in another of the same device it is INVALID_HANDLE, as the
+ * driver's (an H100).
  */
 static bool open_again(const struct key *key, CUcontext ctx, CUdeviceptr *out,
 		       CUresult *result_out)
 {
-	struct imported *im = NULL;
+	struct imported *im;
 
 	pthread_mutex_lock(&table_lock);
-	*result_out = CUDA_SUCCESS;
-	if (is_anothers(key, ctx))
-		*result_out = CUDA_ERROR_INVALID_HANDLE;
-	else
-		im = find(key);
-	if (im) {
+	im = find(key);
+	*result_out = CUDA_ERROR_INVALID_HANDLE;
+	if (im && im->ctx == ctx) {
 		im->n_opens++;
 		*out = im->span.base;
+		*result_out = CUDA_SUCCESS;
 	}
 	pthread_mutex_unlock(&table_lock);
-	return im || *result_out != CUDA_SUCCESS;
+	return im != NULL;
 }
 
 /* table_lock */

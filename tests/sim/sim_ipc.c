@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/auxv.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -27,10 +26,9 @@
 struct ticket {
 	uint64_t magic;
 	int32_t pid, fd;
-	uint64_t inode;	   /* the file must still be this one */
-	uint64_t exporter; /* another one once it is replaced (exec) */
-	uint64_t size;	   /* of the block */
-	uint64_t offset;   /* of the allocation in it */
+	uint64_t inode;	      /* the file must still be this one */
+	uint64_t start, size; /* of the block, in the exporter */
+	uint64_t offset;      /* of the allocation in it */
 	uint64_t buffer_id;
 	uint32_t bytes_low; /* size of the allocation */
 	uint16_t bytes_high;
@@ -76,14 +74,6 @@ void sim_ipc_reset(void)
 	free_all(NULL);
 }
 
-static uint64_t program_id(void)
-{
-	uint64_t random;
-
-	memcpy(&random, (const void *)getauxval(AT_RANDOM), sizeof(random));
-	return random ^ (uint64_t)getpid();
-}
-
 /* Interior pointers give the base's handle (an H200). */
 CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 {
@@ -98,7 +88,7 @@ CUresult sim_cuIpcGetMemHandle(CUipcMemHandle *pHandle, CUdeviceptr dptr)
 		return CUDA_ERROR_NOT_SUPPORTED;
 	t.pid = getpid();
 	t.inode = st.st_ino;
-	t.exporter = program_id();
+	t.start = m->mapping_start;
 	t.size = m->mapping_size;
 	t.buffer_id = m->buffer_id;
 	t.bytes_low = (uint32_t)m->range.size;
@@ -146,25 +136,7 @@ static uint64_t key_of(const struct ticket *t)
 	return t->inode << 24 ^ t->buffer_id;
 }
 
-/*
- * "Handles from each device in a given process may only be opened by one
- * context per device per other process" (cuda.h); a green one is its device's
- * primary context.
- */
-static bool is_anothers(const struct ticket *t)
-{
-	struct sim_context *owner = sim_context_owner(sim_thread.current);
-	struct sim_memory *m = sim_memory_next(0);
-
-	for (; m; m = sim_memory_next(m->range.start + m->range.size))
-		if (m->kind == SIM_IMPORTED && m->exporter == t->exporter &&
-		    m->device == t->device && m->ctx != owner &&
-		    m->ctx->device == owner->device)
-			return true;
-	return false;
-}
-
-/* Opened before, in this context? */
+/* Opened before, in any context of the device? */
 static struct sim_memory *find_open(const struct ticket *t, int device)
 {
 	struct sim_memory *m = sim_memory_next(0);
@@ -204,7 +176,6 @@ static CUresult open_new(const struct ticket *t, CUdeviceptr *ptr_out)
 	m->ctx = sim_context_owner(sim_thread.current);
 	m->device = t->device;
 	m->key = key_of(t);
-	m->exporter = t->exporter;
 	m->opened = 1;
 	*ptr_out = m->range.start;
 	return CUDA_SUCCESS;
@@ -223,13 +194,16 @@ CUresult sim_cuIpcOpenMemHandle_v2(CUdeviceptr *pdptr, CUipcMemHandle handle,
 	/* An H200: not in the process that exported it. */
 	if (t.pid == getpid())
 		return CUDA_ERROR_INVALID_CONTEXT;
-	/* the code is an H100's for one handle, an H200's for another */
-	if (is_anothers(&t))
-		return CUDA_ERROR_INVALID_HANDLE;
 	m = find_open(&t, sim_thread.current->device);
 	if (!m)
 		return open_new(&t, pdptr);
-	m->opened++; /* counted */
+	/*
+	 * Counted; in one context of each device only (cuda.h,
+	 * cuIpcOpenMemHandle; the code is an H100's).
+	 */
+	if (m->ctx != sim_context_owner(sim_thread.current))
+		return CUDA_ERROR_INVALID_HANDLE;
+	m->opened++;
 	*pdptr = m->range.start;
 	return CUDA_SUCCESS;
 }

@@ -36,7 +36,7 @@ struct sim_memory {
 	struct sim_pool *pool;	 /* async (sim_pool.c) */
 	/* imported (sim_ipc.c) */
 	unsigned opened;
-	uint64_t key, exporter;
+	uint64_t key;
 };
 
 struct sim_memory *sim_memory_new(enum sim_memory_kind kind, uint64_t start,
