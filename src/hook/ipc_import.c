@@ -383,7 +383,9 @@ static struct imported *find(const struct key *key)
 /*
  * True, with *result_out, when the handle is open already: in this context it
  * is counted, in another of the same device it is INVALID_HANDLE, as the
- * driver's (an H100).
+ * driver's (an H100). That refuses any handle of a process of which that
+ * context has one open, too (an H200; cuda.h, cuIpcOpenMemHandle): here they
+ * are let, since no program rests on that error.
  */
 static bool open_again(const struct key *key, CUcontext ctx, CUdeviceptr *out,
 		       CUresult *result_out)
