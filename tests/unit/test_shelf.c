@@ -100,6 +100,23 @@ static void test_one_that_comes_late_stays_whole(void **state)
 	heap_check(pool);
 }
 
+/* By an eighth of what was asked for, and not by more. */
+static void test_how_much_larger(void **state)
+{
+	CUdeviceptr p[2];
+	uint64_t before;
+
+	(void)state;
+	take_some(p, 2, 72 * MiB);
+	shelve(p, 2);
+	before = vs_stat_get(pool, live_spans);
+	assert_int_equal(take(64 * MiB), p[1]);
+	assert_int_equal(vs_stat_get(pool, live_spans), before + 72 * MiB);
+	take(63 * MiB);
+	assert_int_equal(vs_stat_get(pool, live_spans), before + 135 * MiB);
+	heap_check(pool);
+}
+
 /* What is left of it would be missed. */
 static void test_one_that_is_much_larger_does_not(void **state)
 {
@@ -170,6 +187,32 @@ static void test_no_more_merge_than_must(void **state)
 	assert_true(before >= 248 * MiB);
 	assert_int_equal(take(48 * MiB), p[0]);
 	assert_int_equal(pool->shelved_bytes, before - 48 * MiB);
+	assert_int_equal(vs_stat_get(&pool->stats, pending),
+			 pool->pending_bytes + pool->shelved_bytes);
+	heap_check(pool);
+}
+
+/* What was kept before the program churned (pool/kept) lies beside it. */
+static void test_what_is_kept_merges_too(void **state)
+{
+	struct vs_range *r;
+	CUdeviceptr p[2];
+	uint64_t before;
+
+	(void)state;
+	give(take(48 * MiB));
+	vs_pool_tick();
+	p[0] = take(24 * MiB);
+	p[1] = take(24 * MiB);
+	assert_int_equal(p[0] + 24 * MiB, p[1]);
+	shelve(p, 2);
+	r = vs_shelf_take(&pool->shelf[VS_HEAP_LARGE], 24 * MiB, 0);
+	assert_non_null(r);
+	vs_kept_put(&pool->kept, r);
+	before = hits();
+	assert_int_equal(take(48 * MiB), p[0]);
+	assert_int_equal(hits(), before + 1);
+	assert_int_equal(pool->kept.n, 0);
 	heap_check(pool);
 }
 
@@ -209,6 +252,11 @@ static void test_a_larger_one_before_any_merge(void **state)
 	/* what look() freed has come there */
 	assert_in_range(pool->shelved_bytes, shelved - 24 * MiB,
 			shelved - 22 * MiB);
+	/* the next would be too much in all */
+	before = vs_stat_get(pool, live_spans);
+	take(17 * MiB);
+	assert_in_range(vs_stat_get(pool, live_spans), before + 17 * MiB,
+			before + 24 * MiB - 1);
 }
 
 /* By more than a half, or while live blocks have too much already. */
@@ -386,12 +434,14 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_a_block_stays_whole, fresh),
+		cmocka_unit_test_setup(test_how_much_larger, fresh),
 		cmocka_unit_test_setup(test_one_that_is_much_larger_does_not,
 				       fresh),
 		cmocka_unit_test_setup(test_nor_one_that_is_too_small, fresh),
 		cmocka_unit_test_setup(test_neighbours_merge_for_a_larger_one,
 				       fresh),
 		cmocka_unit_test_setup(test_no_more_merge_than_must, fresh),
+		cmocka_unit_test_setup(test_what_is_kept_merges_too, fresh),
 		cmocka_unit_test_setup(test_a_larger_one_before_any_merge,
 				       fresh),
 		cmocka_unit_test_setup(test_but_none_that_wastes_much, fresh),
