@@ -239,8 +239,9 @@ static inline bool bring_in(struct vs_pool *pool)
 /*
  * Nothing idle fits, but something is on a shelf. A program that churns, while
  * the pool holds much more than it needs, is handed what is larger rather than
- * that the shelf is merged, and then no more of it than must be; for others all
- * of that goes home, which packs best. Lock.
+ * that the shelf is merged, and then no more of it than must be; for others,
+ * and where memory is scarce, all of that goes home, which packs best: what
+ * live blocks have too much is missing there. Lock.
  */
 static __attribute__((noinline)) struct vs_range *
 make_fit(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span)
@@ -248,7 +249,8 @@ make_fit(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span)
 	uint64_t wasted = pool->live_spans - pool->live_bytes;
 	struct vs_range *r = NULL, *old;
 
-	if (!pool->turnover.is_fast || !vs_turnover_is_roomy(pool))
+	if (!pool->turnover.is_fast || !vs_turnover_is_roomy(pool) ||
+	    vs_mark_is_scarce(pool))
 		return clear_shelf(pool, kind)
 			       ? vs_heap_take(pool, &pool->heap[kind], span,
 					      true)

@@ -275,11 +275,14 @@ static void test_but_none_that_wastes_much(void **state)
 	}
 }
 
-/* Once the program works, or the pool holds what it needs, all of it merges. */
+/*
+ * Once the program works, the pool holds what it needs, or the driver has no
+ * more, all of it merges.
+ */
 static void test_nor_for_others(void **state)
 {
 	(void)state;
-	for (int i = 0; i < 2; i++) {
+	for (int i = 0; i < 3; i++) {
 		shelve_larger_ones(9 * MiB);
 		/* what look() freed; nothing is pending then */
 		vs_fence_record(&pool->fence);
@@ -288,8 +291,10 @@ static void test_nor_for_others(void **state)
 		assert_int_equal(pool->pending_bytes, 0);
 		if (i == 0)
 			pool->turnover.is_fast = false;
-		else
+		else if (i == 1)
 			pool->need = fake.held;
+		else
+			atomic_store(&pool->refused, vs_vmm_clock());
 		take(17 * MiB);
 		assert_in_range(pool->shelved_bytes, 0, 2 * MiB);
 	}
