@@ -4,10 +4,11 @@
  * goes home to the heap is merged with its neighbours, and cut again for the
  * next request: more than half of the instructions of a large block, and most
  * of the cache lines. So for a program that churns, while it holds much more
- * than it needs (vs_turnover_is_roomy), what is hardly larger than the next
- * request is kept whole and handed out again; for others the heap's own rule
- * packs better. What is on the shelf is in use as far as heap, views and chunks
- * are concerned: it goes home before its heap, or the pool, does without it
+ * than it needs (vs_turnover_is_roomy), they are kept whole, and handed out
+ * again to requests that are hardly smaller, and where nothing else fits to
+ * smaller ones (make_fit() in pool/reuse); for others the heap's own rule packs
+ * better. What is on the shelf is in use as far as heap, views and chunks are
+ * concerned: it goes home before its heap, or the pool, does without it
  * (pool/reuse).
  *
  * Part of struct vs_pool and guarded by its lock. No driver call is made here.
