@@ -16,8 +16,8 @@ enum { WASTE_OF_ONE = 10, WASTE_OF_NEED = 200 };
 /* The same of what is on a shelf; and if else nothing fits, see make_fit(). */
 enum {
 	SHELVED_WASTE_OF_ONE = 8,
-	LAST_WASTE_OF_ONE = 2,
-	LAST_WASTE_OF_NEED = 8
+	LAST_WASTE_OF_ONE = 4,
+	LAST_WASTE_OF_NEED = 16
 };
 
 /* What is pending may have been a slab, of a context that ended. */

@@ -217,7 +217,7 @@ static void test_what_is_kept_merges_too(void **state)
 }
 
 /*
- * Blocks of 24 MiB are on the shelf, nothing else that is idle fits 17, and
+ * Blocks of 24 MiB are on the shelf, nothing else that is idle fits 19, and
  * live blocks may have so much too much in all.
  */
 static void shelve_larger_ones(uint64_t waste)
@@ -231,10 +231,10 @@ static void shelve_larger_ones(uint64_t waste)
 	p[1] = take(24 * MiB);
 	take(24 * MiB);
 	shelve(p, 2);
-	while (vs_heap_take(pool, &pool->heap[VS_HEAP_LARGE], 17 * MiB, true))
+	while (vs_heap_take(pool, &pool->heap[VS_HEAP_LARGE], 19 * MiB, true))
 		;
-	pool->need = 8 * waste + 8 * (vs_stat_get(pool, live_spans) -
-				      vs_stat_get(pool, live_bytes));
+	pool->need = 16 * waste + 16 * (vs_stat_get(pool, live_spans) -
+					vs_stat_get(pool, live_bytes));
 	assert_true(vs_turnover_is_roomy(pool));
 	assert_true(pool->shelved_bytes >= 48 * MiB);
 }
@@ -244,29 +244,29 @@ static void test_a_larger_one_before_any_merge(void **state)
 	uint64_t before, shelved;
 
 	(void)state;
-	shelve_larger_ones(9 * MiB);
+	shelve_larger_ones(6 * MiB);
 	before = vs_stat_get(pool, live_spans);
 	shelved = pool->shelved_bytes;
-	take(17 * MiB);
+	take(20 * MiB);
 	assert_int_equal(vs_stat_get(pool, live_spans), before + 24 * MiB);
 	/* what look() freed has come there */
 	assert_in_range(pool->shelved_bytes, shelved - 24 * MiB,
 			shelved - 22 * MiB);
 	/* the next would be too much in all */
 	before = vs_stat_get(pool, live_spans);
-	take(17 * MiB);
-	assert_in_range(vs_stat_get(pool, live_spans), before + 17 * MiB,
+	take(20 * MiB);
+	assert_in_range(vs_stat_get(pool, live_spans), before + 20 * MiB,
 			before + 24 * MiB - 1);
 }
 
-/* By more than a half, or while live blocks have too much already. */
+/* By more than a quarter, or while live blocks have too much already. */
 static void test_but_none_that_wastes_much(void **state)
 {
 	uint64_t before;
 
 	(void)state;
-	shelve_larger_ones(8 * MiB);
-	for (uint64_t size = 17 * MiB; size >= 15 * MiB; size -= 2 * MiB) {
+	shelve_larger_ones(4 * MiB);
+	for (uint64_t size = 20 * MiB; size >= 19 * MiB; size -= MiB) {
 		before = vs_stat_get(pool, live_spans);
 		take(size);
 		assert_in_range(vs_stat_get(pool, live_spans), before + size,
@@ -283,7 +283,7 @@ static void test_nor_for_others(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 3; i++) {
-		shelve_larger_ones(9 * MiB);
+		shelve_larger_ones(6 * MiB);
 		/* what look() freed; nothing is pending then */
 		vs_fence_record(&pool->fence);
 		vs_fence_poll(&pool->fence);
@@ -295,7 +295,7 @@ static void test_nor_for_others(void **state)
 			pool->need = fake.held;
 		else
 			atomic_store(&pool->refused, vs_vmm_clock());
-		take(17 * MiB);
+		take(20 * MiB);
 		assert_in_range(pool->shelved_bytes, 0, 2 * MiB);
 	}
 }
