@@ -149,17 +149,23 @@ static void test_nor_one_that_is_too_small(void **state)
 	heap_check(pool);
 }
 
+/* Two of 24 MiB, side by side. */
+static void take_neighbours(CUdeviceptr *p)
+{
+	give(take(48 * MiB));
+	vs_pool_tick();
+	p[0] = take(24 * MiB);
+	p[1] = take(24 * MiB);
+	assert_int_equal(p[0] + 24 * MiB, p[1]);
+}
+
 static void test_neighbours_merge_for_a_larger_one(void **state)
 {
 	CUdeviceptr p[2];
 	uint64_t held, before;
 
 	(void)state;
-	give(take(48 * MiB));
-	vs_pool_tick();
-	p[0] = take(24 * MiB);
-	p[1] = take(24 * MiB);
-	assert_int_equal(p[0] + 24 * MiB, p[1]);
+	take_neighbours(p);
 	shelve(p, 2);
 	held = fake.held;
 	before = hits();
@@ -176,12 +182,8 @@ static void test_no_more_merge_than_must(void **state)
 	uint64_t before;
 
 	(void)state;
-	give(take(48 * MiB));
-	vs_pool_tick();
-	p[0] = take(24 * MiB);
-	p[1] = take(24 * MiB);
+	take_neighbours(p);
 	p[2] = take(200 * MiB);
-	assert_int_equal(p[0] + 24 * MiB, p[1]);
 	shelve(p, 3);
 	before = pool->shelved_bytes;
 	assert_true(before >= 248 * MiB);
@@ -200,11 +202,7 @@ static void test_what_is_kept_merges_too(void **state)
 	uint64_t before;
 
 	(void)state;
-	give(take(48 * MiB));
-	vs_pool_tick();
-	p[0] = take(24 * MiB);
-	p[1] = take(24 * MiB);
-	assert_int_equal(p[0] + 24 * MiB, p[1]);
+	take_neighbours(p);
 	shelve(p, 2);
 	r = vs_shelf_take(&pool->shelf[VS_HEAP_LARGE], 24 * MiB, 0);
 	assert_non_null(r);
