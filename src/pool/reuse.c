@@ -239,9 +239,10 @@ static inline bool bring_in(struct vs_pool *pool)
 /*
  * Nothing idle fits, but something is on a shelf. A program that churns, while
  * the pool holds much more than it needs, is handed what is larger rather than
- * that the shelf is merged, and then no more of it than must be; for others,
- * and where memory is scarce, all of that goes home, which packs best: what
- * live blocks have too much is missing there. Lock.
+ * that the shelf is merged, and then no more of what is smaller merges than
+ * must. For others, where memory is scarce, and where one is to be cut, all of
+ * that goes home, which packs best: what live blocks have too much is missing
+ * in the end, and a block that stays should not lie anywhere. Lock.
  */
 static __attribute__((noinline)) struct vs_range *
 make_fit(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span)
@@ -259,7 +260,11 @@ make_fit(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span)
 	    pool->need / LAST_WASTE_OF_NEED)
 		r = take_whole(pool, kind, span, span / LAST_WASTE_OF_ONE);
 	while (!r && (old = any_aside(pool, kind))) {
+		bool is_to_be_cut = old->span > span;
+
 		clear_away(pool, old);
+		if (is_to_be_cut)
+			clear_shelf(pool, kind);
 		r = vs_heap_take(pool, &pool->heap[kind], span, true);
 	}
 	vs_reuse_show_pending(pool);

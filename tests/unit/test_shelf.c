@@ -194,6 +194,21 @@ static void test_no_more_merge_than_must(void **state)
 	heap_check(pool);
 }
 
+/* What stays should lie where it packs best. */
+static void test_none_is_cut_by_itself(void **state)
+{
+	CUdeviceptr p[3];
+
+	(void)state;
+	take_neighbours(p);
+	p[2] = take(200 * MiB);
+	shelve(p, 3);
+	assert_true(pool->shelved_bytes >= 248 * MiB);
+	take(16 * MiB);
+	assert_in_range(pool->shelved_bytes, 0, 2 * MiB);
+	heap_check(pool);
+}
+
 /* What was kept before the program churned (pool/kept) lies beside it. */
 static void test_what_is_kept_merges_too(void **state)
 {
@@ -444,6 +459,7 @@ int main(void)
 		cmocka_unit_test_setup(test_neighbours_merge_for_a_larger_one,
 				       fresh),
 		cmocka_unit_test_setup(test_no_more_merge_than_must, fresh),
+		cmocka_unit_test_setup(test_none_is_cut_by_itself, fresh),
 		cmocka_unit_test_setup(test_what_is_kept_merges_too, fresh),
 		cmocka_unit_test_setup(test_a_larger_one_before_any_merge,
 				       fresh),
