@@ -247,23 +247,19 @@ static inline bool bring_in(struct vs_pool *pool)
 static __attribute__((noinline)) struct vs_range *
 make_fit(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span)
 {
+	bool is_spare = pool->turnover.is_fast && vs_turnover_is_roomy(pool) &&
+			!vs_mark_is_scarce(pool);
 	uint64_t wasted = pool->live_spans - pool->live_bytes;
 	struct vs_range *r = NULL, *old;
 
-	if (!pool->turnover.is_fast || !vs_turnover_is_roomy(pool) ||
-	    vs_mark_is_scarce(pool))
-		return clear_shelf(pool, kind)
-			       ? vs_heap_take(pool, &pool->heap[kind], span,
-					      true)
-			       : NULL;
-	if (wasted + span / LAST_WASTE_OF_ONE <=
-	    pool->need / LAST_WASTE_OF_NEED)
+	if (is_spare && wasted + span / LAST_WASTE_OF_ONE <=
+				pool->need / LAST_WASTE_OF_NEED)
 		r = take_whole(pool, kind, span, span / LAST_WASTE_OF_ONE);
 	while (!r && (old = any_aside(pool, kind))) {
 		bool is_to_be_cut = old->span > span;
 
 		clear_away(pool, old);
-		if (is_to_be_cut)
+		if (!is_spare || is_to_be_cut)
 			clear_shelf(pool, kind);
 		r = vs_heap_take(pool, &pool->heap[kind], span, true);
 	}
