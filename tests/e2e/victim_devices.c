@@ -3,7 +3,6 @@
  * victim_devices: memory of several devices, copied between them by plain and
  * by peer copies, before and after peer access is enabled. One device: says so.
  */
-#include <stdatomic.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -124,16 +123,10 @@ static CUgreenCtx make_green(CUcontext *out)
 	return green;
 }
 
-static void CUDA_CB gate(void *may_go)
-{
-	while (!atomic_load((atomic_bool *)may_go))
-		usleep(50);
-}
-
 /* What is in its NULL stream has no order with the other device's work. */
 static void no_order_under_green(void)
 {
-	static atomic_bool may_go;
+	static _Atomic bool may_go;
 	CUgreenCtx green;
 	CUcontext here;
 	bool is_done;
@@ -142,13 +135,13 @@ static void no_order_under_green(void)
 	fill(1, 7);
 	green = make_green(&here);
 	TRY(cuCtxSetCurrent(ctx[1]));
-	TRY(cuLaunchHostFunc(NULL, gate, &may_go));
+	TRY(cuLaunchHostFunc(NULL, victim_wait_for, &may_go));
 	TRY(cuCtxSetCurrent(here));
 	TRY(cuMemcpyDtoDAsync(block[0], block[1], SIZE, NULL));
 	for (int i = 0; i < 5000 && cuStreamQuery(NULL) != CUDA_SUCCESS; i++)
 		usleep(1000);
 	is_done = cuStreamQuery(NULL) == CUDA_SUCCESS;
-	atomic_store(&may_go, true);
+	may_go = true;
 	TRY(cuCtxSynchronize());
 	printf("under a green context, beside other work: %d %d\n", is_done,
 	       victim_is_filled(block[0], SIZE, 7));

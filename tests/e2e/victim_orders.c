@@ -45,16 +45,9 @@ static bool is_managed;
  * (cuIpcOpenMemHandle in cuda.h), a green one is no other.
  */
 static struct exporter {
-	int to, from; /* 0: there is none */
-	pid_t pid;
+	int to, from;
+	pid_t pid; /* 0: there is none */
 } exporters[N_CTX];
-
-static void CUDA_CB gate(void *unused)
-{
-	(void)unused;
-	while (!may_go)
-		usleep(50);
-}
 
 static void be_in(int c)
 {
@@ -154,14 +147,14 @@ static void try_copy(int kind, int m, int by, int other)
 	bool is_due = is_ordered(kind, m, by, other);
 
 	be_in(other);
-	TRY(cuLaunchHostFunc(NULL, gate, NULL));
+	TRY(cuLaunchHostFunc(NULL, victim_wait_for, &may_go));
 	be_in(by);
 	TRY(copy(kind, m, by));
 	judge(is_done(NULL, !is_due) == !is_due, is_due ? "behind" : "beside",
 	      kind, m, by, other);
 	settle();
 	be_in(by);
-	TRY(cuLaunchHostFunc(NULL, gate, NULL));
+	TRY(cuLaunchHostFunc(NULL, victim_wait_for, &may_go));
 	TRY(copy(kind, m, by));
 	be_in(other);
 	TRY(cuMemsetD8Async(own[other], 3, size, NULL));
@@ -206,7 +199,7 @@ static void try_plain(int kind, int m, int by, int other)
 	TRY(cuMemsetD8(memory[m], 1, size));
 	settle();
 	be_in(other);
-	TRY(cuLaunchHostFunc(NULL, gate, NULL));
+	TRY(cuLaunchHostFunc(NULL, victim_wait_for, &may_go));
 	TRY(cuMemsetD8Async(memory[m], 2, size, NULL));
 	be_in(by);
 	CHECK(pthread_create(&thread, NULL, let_go, is_due ? host : NULL) == 0);
@@ -234,7 +227,7 @@ static void try_stream(int c)
 		CUstream earlier = i ? stream : NULL, later = i ? NULL : stream;
 
 		be_in(c);
-		TRY(cuLaunchHostFunc(earlier, gate, NULL));
+		TRY(cuLaunchHostFunc(earlier, victim_wait_for, &may_go));
 		TRY(cuMemsetD8Async(own[c], 3, size, later));
 		judge(is_done(later, !is_due) == !is_due,
 		      is_due ? "behind" : "beside", STREAM - i, c, c, c);

@@ -186,7 +186,7 @@ static bool is_own(const struct stream *s, int i)
  * A copy in the NULL stream keeps the order of that of the context whose memory
  * it reaches, behind what is there and before what comes (CUDA C++ Programming
  * Guide, peer-to-peer memory copy). A green one keeps none with its primary
- * one (an H100), nor with others of the device.
+ * one (an H100), nor with any other (two H200).
  */
 static bool is_ordered(const struct stream *s, const struct block *b,
 		       bool is_copy)
