@@ -59,7 +59,7 @@ static size_t texts_used;
 static char rank[12] = "0";
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-/* NULL when it does not fit. */
+/* NULL when it does not fit. The last one can be given up by texts_used. */
 static const char *keep_text(const char *text)
 {
 	size_t size = strlen(text) + 1;
@@ -159,7 +159,7 @@ static bool set_field(const struct row *row, const char *text)
 	return false;
 }
 
-static void warn_rejected(size_t i, const char *text)
+static void warn_rejected(size_t i, const char *text, const char *why)
 {
 	char shown[68];
 	struct vs_fmt f = vs_fmt_start(shown, sizeof(shown) - 3);
@@ -171,7 +171,7 @@ static void warn_rejected(size_t i, const char *text)
 		vs_fmt_str(&f, "...");
 	}
 	vs_warn("%s: \"%s\" is not allowed (%s); using \"%s\"",
-		rows[i].variable, shown, states[i].allowed, rows[i].fallback);
+		rows[i].variable, shown, why, rows[i].fallback);
 }
 
 /*
@@ -191,6 +191,7 @@ static void read_row(size_t i)
 	const struct row *row = &rows[i];
 	struct state *state = &states[i];
 	const char *text = is_another_users() ? NULL : getenv(row->variable);
+	size_t used = texts_used;
 	const char *copy;
 
 	describe_allowed(row, state->allowed, sizeof(state->allowed));
@@ -202,7 +203,8 @@ static void read_row(size_t i)
 	copy = keep_text(text);
 	if (!copy || !set_field(row, copy)) {
 		state->source = VS_FROM_REJECTED;
-		warn_rejected(i, text);
+		warn_rejected(i, text, copy ? state->allowed : "too long");
+		texts_used = used;
 		return;
 	}
 	if (row->type == SIZE)
@@ -333,7 +335,11 @@ static void read_environment(void)
 	read_row(log_row);
 	vs_log_level = vs_knobs.log;
 	for (size_t i = 0; i < N_ROWS; i++)
-		if (i != log_row)
+		if (i != log_row && rows[i].type != TEXT)
+			read_row(i);
+	/* last: a long one leaves no room for others */
+	for (size_t i = 0; i < N_ROWS; i++)
+		if (rows[i].type == TEXT)
 			read_row(i);
 	if (is_another_users()) {
 		vs_knobs.mode = VS_MODE_OFF;

@@ -98,13 +98,60 @@ static void long_texts(void **unused)
 		child_text(&c),
 		"vmmshim warn: VMMSHIM_STATS_FILE: "
 		"\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
-		"xxxxxx...\" is not allowed (text); using \"\"\n");
+		"xxxxxx...\" is not allowed (too long); using \"\"\n");
 	/* a name of any length only has its beginning shown */
 	snprintf(name, sizeof(name), "VMMSHIM_%0200d=1", 0);
 	environment[0] = name;
 	child_run(&c, environment, init, NULL);
 	assert_child_ok(&c);
 	assert_non_null(strstr(c.err, "no such knob; the nearest is VMMSHIM_"));
+}
+
+/* 16,384 bytes are for all texts together. */
+#define TOO_LONG 16384
+
+static void short_ones(void *unused)
+{
+	(void)unused;
+	vs_knob_init();
+	CHECK(vs_knobs.reuse == VS_REUSE_ORDERED);
+	CHECK(vs_knobs.guard && vs_knobs.help);
+	CHECK(!strcmp(vs_knobs.stats_file, "f"));
+	CHECK(!*vs_knobs.only);
+}
+
+/* A long value, be it refused, leaves the other knobs their room. */
+static void long_values(void **unused)
+{
+	static char refused[TOO_LONG] = "VMMSHIM_DECAY_MS=";
+	static char kept[TOO_LONG] = "VMMSHIM_EXCLUDE=";
+	static char too_long[TOO_LONG + 32] = "VMMSHIM_ONLY=";
+	const char *environment[] = {refused,
+				     kept,
+				     too_long,
+				     "VMMSHIM_REUSE=ordered",
+				     "VMMSHIM_GUARD=1",
+				     "VMMSHIM_HELP=1",
+				     "VMMSHIM_STATS_FILE=f",
+				     NULL};
+	char shown[65] = "", expected[512];
+
+	(void)unused;
+	memset(shown, 'x', sizeof(shown) - 1);
+	memset(refused + strlen(refused), 'x',
+	       sizeof(refused) - 1 - strlen(refused));
+	memset(kept + strlen(kept), 'x', sizeof(kept) - 64 - strlen(kept));
+	memset(too_long + strlen(too_long), 'x',
+	       sizeof(too_long) - 1 - strlen(too_long));
+	snprintf(expected, sizeof(expected),
+		 "vmmshim warn: VMMSHIM_DECAY_MS: \"%s...\" is not allowed "
+		 "(0..86400000); using \"3000\"\n"
+		 "vmmshim warn: VMMSHIM_ONLY: \"%s...\" is not allowed "
+		 "(too long); using \"\"\n",
+		 shown, shown);
+	child_run(&c, environment, short_ones, NULL);
+	assert_child_ok(&c);
+	assert_string_equal(child_text(&c), expected);
 }
 
 /* The program overwrites its environment after the knobs were read. */
@@ -278,6 +325,7 @@ int main(void)
 		cmocka_unit_test(others_are_not_ours),
 		cmocka_unit_test(log_level_comes_first),
 		cmocka_unit_test(long_texts),
+		cmocka_unit_test(long_values),
 		cmocka_unit_test(keeps_copies),
 		cmocka_unit_test(programs),
 		cmocka_unit_test(ranks),
