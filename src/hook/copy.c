@@ -303,7 +303,8 @@ void vs_copy_open_set_moved(CUdeviceptr p)
 	open_set(p, atomic_load(&node_devices) | device_of(NULL));
 }
 
-void vs_copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
+/* Work of the devices that run it is waited for: see vs_copy_begin_peer(). */
+static void note_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
 {
 	struct vs_span spans[2];
 	bool is_dst, is_src;
@@ -346,7 +347,7 @@ static CUcontext name_for(CUdeviceptr p, CUcontext named)
 void vs_copy_begin_peer(CUdeviceptr dst, CUcontext *dst_ctx, CUdeviceptr src,
 			CUcontext *src_ctx, CUstream stream)
 {
-	vs_copy_peer(dst, src, stream);
+	note_peer(dst, src, stream);
 	*dst_ctx = name_for(dst, *dst_ctx);
 	*src_ctx = name_for(src, *src_ctx);
 }
@@ -487,7 +488,7 @@ CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 		return CUDA_ERROR_INVALID_VALUE;
 	resolve(&dst);
 	resolve(&src);
-	vs_copy_peer(dst.at, src.at, way.stream);
+	note_peer(dst.at, src.at, way.stream);
 	if (copy->Height == 1 && copy->Depth == 1 && dst.at && src.at)
 		return dst.type == CU_MEMORYTYPE_DEVICE &&
 				       src.type == CU_MEMORYTYPE_DEVICE

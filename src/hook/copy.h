@@ -270,13 +270,10 @@ void vs_copy_note(CUdeviceptr p, struct vs_runners *by) __attribute__((cold));
 
 /*
  * Before a peer copy of the program's own, which needs no access: work of the
- * devices that run it is waited for before the memory is used again.
- */
-void vs_copy_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream);
-/*
- * The same, and the contexts become those that it is to name, where the program
- * names none (the current one, to the driver) or another, of whatever device:
- * see Note [Order of copies]. One that has ended is left to the driver.
+ * devices that run it is waited for before the memory is used again. The
+ * contexts become those that it is to name, where the program names none (the
+ * current one, to the driver) or another, of whatever device: see Note [Order
+ * of copies]. One that has ended is left to the driver.
  */
 void vs_copy_begin_peer(CUdeviceptr dst, CUcontext *dst_ctx, CUdeviceptr src,
 			CUcontext *src_ctx, CUstream stream);

@@ -41,7 +41,8 @@ void vs_gate_open(void)
 		atomic_store(&vs_hot.is_open, false);
 }
 
-void vs_gate_close(const char *why)
+/* For good; logged once at info level with the reason. */
+static void close_gate(const char *why)
 {
 	if (atomic_exchange(&state, CLOSED) == CLOSED)
 		return;
@@ -76,13 +77,13 @@ void vs_gate_initialized(void)
 	atomic_store(&is_initialized, true);
 	if (vs_pool_count() == 0 && !is_mode_asked_for() &&
 	    vs_loader_iterate(is_sanitizer, NULL))
-		vs_gate_close("compute-sanitizer is to see each allocation; "
-			      "VMMSHIM=pool serves all the same");
+		close_gate("compute-sanitizer is to see each allocation; "
+			   "VMMSHIM=pool serves all the same");
 }
 
 void vs_gate_deinitialized(void)
 {
-	vs_gate_close("the driver is shutting down");
+	close_gate("the driver is shutting down");
 }
 
 /*
@@ -98,7 +99,7 @@ static void in_child(void)
 	vs_trace_forked();
 	vs_thread_forked();
 	if (atomic_load(&is_initialized))
-		vs_gate_close("forked from a process that uses CUDA");
+		close_gate("forked from a process that uses CUDA");
 }
 
 /*
@@ -124,10 +125,10 @@ static void decide(void)
 	vs_knob_init();
 	pthread_atfork(vs_loader_before_fork, vs_loader_after_fork, in_child);
 	if (vs_knobs.mode == VS_MODE_OFF)
-		vs_gate_close("VMMSHIM is off");
+		close_gate("VMMSHIM is off");
 	else if (!vs_knob_serves_program(program_file(path, sizeof(path)),
 					 program_invocation_short_name))
-		vs_gate_close("the program is excluded by its name");
+		close_gate("the program is excluded by its name");
 }
 
 void vs_gate_init(void)

@@ -25,8 +25,6 @@ static inline bool vs_gate_is_open(void)
 void vs_gate_init(void);
 /* The driver is bound: opens, unless the gate is closed for good. */
 void vs_gate_open(void);
-/* For good; logged once at info level with the reason. */
-void vs_gate_close(const char *why);
 /* cuInit succeeded in this process: a later fork must not inherit. */
 void vs_gate_initialized(void);
 /* A driver call answered CUDA_ERROR_DEINITIALIZED: the process is ending. */

@@ -63,7 +63,11 @@ bool vs_symbols_ensure(void)
 	return true;
 }
 
-void *vs_symbols_replace(void *address)
+/*
+ * The wrapper for the real function at `address`, else `address` itself. The
+ * first address in a libcuda binds vs_real to that image.
+ */
+static void *replace(void *address)
 {
 	void *wrapper = NULL;
 	int api;
@@ -192,7 +196,7 @@ VS_ASKED_BY_ASM struct vs_look vs_symbols_look(void *handle, const char *name,
 	/* another library's dlsym may have answered for a libcuda */
 	if (!vs_real_bound() && !is_libcuda(look.answer) && is_exported(name))
 		vs_symbols_ensure();
-	look.answer = vs_symbols_replace(look.answer);
+	look.answer = replace(look.answer);
 	return look;
 }
 
@@ -204,7 +208,7 @@ VS_EXPORT CUresult CUDAAPI cuGetProcAddress(const char *symbol, void **out,
 	vs_enter(VS_API_cuGetProcAddress);
 	result = vs_seen(vs_real.cuGetProcAddress(symbol, out, version, flags));
 	if (result == CUDA_SUCCESS && out && *out)
-		*out = vs_symbols_replace(*out);
+		*out = replace(*out);
 	return result;
 }
 
@@ -218,6 +222,6 @@ cuGetProcAddress_v2(const char *symbol, void **out, int version,
 	result = vs_seen(vs_real.cuGetProcAddress_v2(symbol, out, version,
 						     flags, status));
 	if (result == CUDA_SUCCESS && out && *out)
-		*out = vs_symbols_replace(*out);
+		*out = replace(*out);
 	return result;
 }

@@ -17,12 +17,6 @@
 bool vs_symbols_ensure(void);
 
 /*
- * The wrapper for the real function at `address`, else `address` itself. The
- * first address in a libcuda binds vs_real to that image.
- */
-void *vs_symbols_replace(void *address);
-
-/*
  * The function that the program would get for `name` if the shim were not
  * there and no libcuda either; NULL: none.
  */
