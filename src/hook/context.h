@@ -4,6 +4,10 @@
  * pool belongs to no context, so the pool is told of a birth and before an end.
  * context.c has the hooks of those that a program creates, primary.c of primary
  * ones, green.c of green ones.
+ *
+ * Any thread. A birth and an end take the pool's locks and call the driver, so
+ * of those in HACKING.md `turns` alone may be held. The lock of context.c
+ * guards its counts of cuCtxAttach; nothing is called under it.
  */
 #ifndef VS_HOOK_CONTEXT_H
 #define VS_HOOK_CONTEXT_H

@@ -2,6 +2,9 @@
  *
  * green: a green context has the memory of its device's primary one, which it
  * retains until it is destroyed; the end of the primary one is its own, too.
+ *
+ * The list of them is green.c's. Its lock guards that, and nothing is called
+ * under it: any thread may ask, whatever it holds.
  */
 #ifndef VS_HOOK_GREEN_H
 #define VS_HOOK_GREEN_H

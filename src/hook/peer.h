@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * peer: which contexts may reach the memory of which, as the program has it.
+ *
+ * The list of pairs is peer.c's. Its lock guards that, and nothing is called
+ * under it. The first of these asks the context table as well.
  */
 #ifndef VS_HOOK_PEER_H
 #define VS_HOOK_PEER_H

@@ -3,6 +3,9 @@
  * symbols: how programs find the driver's functions. Ask the real look-up
  * first; only if it returned exactly the address of a real function that the
  * shim knows, return the wrapper for that function. Never answer from a name.
+ *
+ * Any thread, also one that has the loader's locks, as a constructor does. The
+ * table of wrappers is filled before the gate opens, and constant from then on.
  */
 #ifndef VS_HOOK_SYMBOLS_H
 #define VS_HOOK_SYMBOLS_H
