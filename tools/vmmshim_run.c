@@ -104,7 +104,7 @@ static void set_knob(const char *word)
 	const struct knob *k = find_knob(word, length);
 
 	if (!k)
-		fail("no knob %.*s; --help lists them", (int)length, word);
+		fail("no option %.*s; --help lists them", (int)length, word);
 	if (!word[length] && !is_bare(k))
 		fail("%s needs a value: %s=VALUE", word, word);
 	if (setenv(k->variable, word[length] ? word + length + 1 : "1", 1))
@@ -153,8 +153,8 @@ int main(int argc, char **argv)
 {
 	int i = 1, why;
 
-	for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {
-		if (!argv[i][2]) {
+	for (; i < argc && argv[i][0] == '-'; i++) {
+		if (strcmp(argv[i], "--") == 0) {
 			i++;
 			break;
 		}
