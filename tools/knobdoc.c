@@ -7,7 +7,7 @@
  *   knobdoc names         "VMMSHIM_DECAY_MS" a line
  *   knobdoc stats         "reserved" a line
  */
-#include <ctype.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
@@ -99,14 +99,16 @@ static void man_stats(void)
 	}
 }
 
-static int man(const char *path)
+/* False, and told why, if there is no such file, or it cannot be read. */
+static bool man(const char *path)
 {
 	char line[4096];
 	FILE *in = fopen(path, "r");
+	bool is_read;
 
 	if (!in) {
 		perror(path);
-		return 1;
+		return false;
 	}
 	while (fgets(line, sizeof(line), in)) {
 		if (strcmp(line, "@KNOBS@\n") == 0)
@@ -116,8 +118,11 @@ static int man(const char *path)
 		else
 			fputs(line, stdout);
 	}
+	is_read = !ferror(in);
+	if (!is_read)
+		perror(path);
 	fclose(in);
-	return 0;
+	return is_read;
 }
 
 static void markdown(void)
@@ -139,9 +144,10 @@ int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
 
-	if (strcmp(what, "man") == 0 && argc == 3)
-		return man(argv[2]);
-	if (strcmp(what, "markdown") == 0)
+	if (strcmp(what, "man") == 0 && argc == 3) {
+		if (!man(argv[2]))
+			return 1;
+	} else if (strcmp(what, "markdown") == 0)
 		markdown();
 	else if (strcmp(what, "names") == 0)
 		for (size_t i = 0; i < COUNT(knobs); i++)
@@ -153,6 +159,11 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: knobdoc man FILE.in | markdown | "
 				"names | stats\n");
 		return 2;
+	}
+	/* a page that was cut off must not be installed */
+	if (fflush(stdout) != 0 || ferror(stdout)) {
+		perror("knobdoc: standard output");
+		return 1;
 	}
 	return 0;
 }
