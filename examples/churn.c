@@ -151,10 +151,23 @@ static void start(void)
 	TRY(cuCtxSynchronize());
 }
 
+static long number(const char *text, long least)
+{
+	char *end;
+	long n = strtol(text, &end, 10);
+
+	if (end == text || *end || n < least) {
+		fprintf(stderr, "churn: not a number from %ld on: %s\n", least,
+			text);
+		exit(2);
+	}
+	return n;
+}
+
 int main(int argc, char **argv)
 {
-	long n = argc > 1 ? atol(argv[1]) : 3000;
-	long pause_ms = argc > 2 ? atol(argv[2]) : 0;
+	long n = argc > 1 ? number(argv[1], 1) : 3000;
+	long pause_ms = argc > 2 ? number(argv[2], 0) : 0;
 	uint64_t wrong = 0;
 	double begin;
 
