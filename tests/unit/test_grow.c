@@ -49,6 +49,38 @@ static void test_a_large_block_ends_in_a_small_chunk(void **state)
 	assert_int_equal(stats()->reserved, (4096 + 112) * MiB);
 }
 
+/* New chunks for 160 MiB beside `n` blocks of `size` bytes. */
+static uint64_t chunks_for_a_large_one(int n, size_t size)
+{
+	uint64_t before;
+
+	while (n-- > 0)
+		take(size);
+	vs_pool_trim();
+	before = stats()->chunks_created;
+	take(160 * MiB);
+	return stats()->chunks_created - before;
+}
+
+/* Of the usual 16 MiB: small blocks come to lie in them once it is freed. */
+static void test_a_large_one_beside_many_small_ones(void **state)
+{
+	(void)state;
+	assert_int_equal(chunks_for_a_large_one(48, 14 * MiB), 10);
+}
+
+static void test_a_large_one_beside_few_small_ones(void **state)
+{
+	(void)state;
+	assert_int_equal(chunks_for_a_large_one(47, 14 * MiB), 2);
+}
+
+static void test_a_large_one_beside_many_larger_ones(void **state)
+{
+	(void)state;
+	assert_int_equal(chunks_for_a_large_one(48, 16 * MiB), 2);
+}
+
 /*
  * A range that could be extended lies in one region with the idle chunks that
  * are to extend it, and they cannot be mapped there twice.
@@ -430,6 +462,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(contiguous_blocks_lie_in_one_chunk),
 		T(a_large_block_ends_in_a_small_chunk),
+		T(a_large_one_beside_many_small_ones),
+		T(a_large_one_beside_few_small_ones),
+		T(a_large_one_beside_many_larger_ones),
 		T(idle_chunks_of_one_region_are_used),
 		T(an_idle_range_is_extended_to_the_left),
 		T(a_tail_is_mapped_left_of_an_idle_range),
