@@ -295,29 +295,50 @@ static bool welcome(void)
 	return true;
 }
 
-/* Fills polls[0] for the listener, polls[i + 1] for client i; -1 is ignored. */
-static bool prepare(struct pollfd *polls, bool is_held_up)
+/*
+ * Fills polls[0] for the listener, polls[i + 1] for client i; -1 is ignored.
+ * Returns how many there are: up to the last client, since poll() refuses more
+ * than the program may have descriptors (RLIMIT_NOFILE).
+ */
+static int prepare(struct pollfd *polls, bool is_held_up)
 {
-	bool has_room = false, has_clients = false;
+	bool has_room = false;
+	int n = 1;
 
 	for (int i = 0; i < MAX_CLIENTS; i++) {
 		polls[i + 1].fd = atomic_load(&clients[i].fd);
 		polls[i + 1].events = POLLIN;
 		if (polls[i + 1].fd >= 0)
-			has_clients = true;
+			n = i + 2;
 		else
 			has_room = true;
 	}
 	polls[0].fd = has_room && !is_held_up ? atomic_load(&listener.fd) : -1;
 	polls[0].events = POLLIN;
-	return has_clients;
+	return n;
 }
 
-static void serve_clients(const struct pollfd *polls)
+/* Whether there may be something to do; `n` of polls. */
+static bool look(struct pollfd *polls, int n, bool is_held_up)
+{
+	bool has_clients = n > 1;
+
+	if (vs_sys_poll(polls, (size_t)n,
+			is_held_up    ? SOON_MS
+			: has_clients ? IDLE_MS
+				      : -1) >= 0)
+		return true;
+	/* the program may have no descriptors any more, or no poll() */
+	if (errno != EINTR)
+		vs_cancel_free_sleep(SOON_MS * VS_MS);
+	return false;
+}
+
+static void serve_clients(const struct pollfd *polls, int n)
 {
 	uint64_t now = vs_vmm_clock();
 
-	for (int i = 0; i < MAX_CLIENTS; i++) {
+	for (int i = 0; i < n; i++) {
 		if (polls[i + 1].fd < 0)
 			continue;
 		if (polls[i + 1].revents) {
@@ -340,17 +361,14 @@ static void *run(void *unused)
 	vs_thread_go_within(vs_thread_self());
 	pthread_setname_np(pthread_self(), "vmmshim-ipc");
 	while (!atomic_load(&is_stopping)) {
-		bool has_clients = prepare(polls, is_held_up);
-		int n = vs_sys_poll(polls, MAX_CLIENTS + 1,
-				    is_held_up	  ? SOON_MS
-				    : has_clients ? IDLE_MS
-						  : -1);
+		int n = prepare(polls, is_held_up);
+		bool is_any = look(polls, n, is_held_up);
 
 		atomic_store(&is_busy, true);
 		is_held_up = false;
 		/* the end of the process stops first, then looks at is_busy */
-		if (!atomic_load(&is_stopping) && n >= 0) {
-			serve_clients(polls);
+		if (!atomic_load(&is_stopping) && is_any) {
+			serve_clients(polls, n - 1);
 			keep_listening();
 			is_held_up =
 				atomic_load(&listener.fd) < 0 || !welcome();

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: MIT
 """ipc_works: what is passed on between two processes, and its bookkeeping."""
-from ipc_kit import (OK, KiB, MiB, Puppet, answer, ask, close_all, connect,
-                     expect, pair, round_trip, test, true, unpack)
+import os
+import resource
+import time
+
+from ipc_kit import (OK, KiB, MiB, Puppet, Skipped, answer, ask, close_all,
+                     connect, expect, pair, round_trip, test, true, unpack)
 
 
 @test
@@ -198,6 +202,48 @@ def hundreds_of_handles():
         expect(importer.say("check", q, size, seed), "ok")
     for q, _, _ in opened:
         importer.do("close", q)
+
+
+def limit(puppet, n):
+    """Descriptors that it may open from now on; returns what it was."""
+    if os.environ.get("VS_WRAP"):
+        raise Skipped("valgrind has descriptors of its own")
+    before, most = resource.prlimit(puppet.pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(puppet.pid, resource.RLIMIT_NOFILE, (n, most))
+    return before
+
+
+def cpu_seconds(puppet):
+    with open(f"/proc/{puppet.pid}/stat", encoding="ascii") as stat:
+        user, system = stat.read().rsplit(")", 1)[1].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+@test
+def few_descriptors_left():
+    """poll() refuses more of them than a program may have."""
+    exporter, importer = pair()
+    p, handle = exporter.share(3 * MiB, 8)
+    used = len(os.listdir(f"/proc/{exporter.pid}/fd"))
+    limit(exporter, used + 4)
+    q = importer.do("open", handle)
+    expect(importer.say("check", q, 3 * MiB, 8), "ok")
+    importer.do("close", q)
+
+
+@test
+def no_descriptors_for_a_while():
+    """The serving thread rests meanwhile, and goes on after that."""
+    exporter, importer = pair()
+    p, handle = exporter.share(3 * MiB, 9)
+    before = limit(exporter, 0)
+    with connect(handle):  # which wakes it
+        began = cpu_seconds(exporter)
+        time.sleep(1)
+        true(cpu_seconds(exporter) - began < 0.5, "it spins")
+    limit(exporter, before)
+    q = importer.do("open", handle)
+    expect(importer.say("check", q, 3 * MiB, 9), "ok")
 
 
 @test
