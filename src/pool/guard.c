@@ -13,6 +13,7 @@
 #include "pool/mark.h"
 #include "pool/owner.h"
 #include "pool/range.h"
+#include "pool/trim.h"
 
 /* Unmapped bytes behind each block at least. */
 #define GAP VS_GRANULE
@@ -20,6 +21,8 @@
 #define PATIENCE ((uint64_t)10000000000)
 /* Fills what the alignment leaves between a block and its mapping's end. */
 #define MARK 0xc9
+/* Blocks unmapped before others may grow: some 1 ms. */
+enum { GONE_AT_ONCE = 32 };
 
 static struct vs_guard_block *block_of(struct vs_range *r)
 {
@@ -185,6 +188,20 @@ static void put_off(struct vs_pool *pool, struct vs_guard_block *b)
 	b->range.tag = 0;
 	pool->pending_bytes += b->range.span;
 	TAILQ_INSERT_HEAD(&pool->guard.pending, &b->range, link);
+}
+
+/* By tag: what waited for its work comes late, but hardly ever. Lock. */
+static void line_up(struct vs_pool *pool, struct vs_range *r)
+{
+	struct vs_range_list *pending = &pool->guard.pending;
+	struct vs_range *before = TAILQ_LAST(pending, vs_range_list);
+
+	while (before && before->tag > r->tag)
+		before = TAILQ_PREV(before, vs_range_list, link);
+	if (before)
+		TAILQ_INSERT_AFTER(pending, before, r, link);
+	else
+		TAILQ_INSERT_HEAD(pending, r, link);
 }
 
 /* Maps a block of its own. Grow. */
@@ -367,42 +384,65 @@ CUresult vs_guard_free(struct vs_pool *pool, struct vs_ctx *current,
 	else if (is_done)
 		check_mark(block_of(r), ctx, &past);
 	pthread_mutex_lock(&pool->lock);
-	TAILQ_INSERT_TAIL(&pool->guard.pending, r, link);
+	line_up(pool, r);
 	pthread_mutex_unlock(&pool->lock);
 	vs_mark_wait_at_free(pool);
 	vs_guard_collect(pool, NULL);
 	return CUDA_SUCCESS;
 }
 
-/* Takes one that is complete out of the list; NULL: none. Lock. */
+/* Takes the oldest off the list, if it is complete; or NULL. Lock. */
 static struct vs_range *next_complete(struct vs_pool *pool)
 {
-	struct vs_range *r;
+	struct vs_range *r = TAILQ_FIRST(&pool->guard.pending);
 
-	TAILQ_FOREACH (r, &pool->guard.pending, link) {
-		if (!vs_fence_is_complete(&pool->fence, r->tag))
-			continue;
-		TAILQ_REMOVE(&pool->guard.pending, r, link);
-		return r;
-	}
-	return NULL;
+	if (!r || !vs_fence_is_complete(&pool->fence, r->tag))
+		return NULL;
+	TAILQ_REMOVE(&pool->guard.pending, r, link);
+	return r;
 }
 
 uint64_t vs_guard_newest(const struct vs_pool *pool)
 {
-	const struct vs_range *r;
-	uint64_t tag = 0;
+	const struct vs_range_list *pending = &pool->guard.pending;
 
-	TAILQ_FOREACH (r, &pool->guard.pending, link)
-		tag = r->tag > tag ? r->tag : tag;
-	return tag;
+	/* also where it was never made: knob off */
+	return TAILQ_EMPTY(pending) ? 0
+				    : TAILQ_LAST(pending, vs_range_list)->tag;
+}
+
+/* Bytes of one that is complete and was unmapped; 0: none is, or can be. Grow.
+ */
+static uint64_t collect_one(struct vs_pool *pool)
+{
+	struct vs_range *r;
+	uint64_t span;
+	bool is_gone;
+
+	pthread_mutex_lock(&pool->lock);
+	r = next_complete(pool);
+	pthread_mutex_unlock(&pool->lock);
+	if (!r)
+		return 0;
+	span = r->span;
+	is_gone = destroy(pool, block_of(r));
+	pthread_mutex_lock(&pool->lock);
+	if (is_gone) {
+		pool->pending_bytes -= span;
+	} else {
+		/* behind the others, which the driver may let go */
+		r->tag = vs_guard_newest(pool);
+		line_up(pool, r);
+	}
+	vs_stat_set(&pool->stats, pending, pool->pending_bytes);
+	pthread_mutex_unlock(&pool->lock);
+	return is_gone ? span : 0;
 }
 
 uint64_t vs_guard_collect(struct vs_pool *pool, const _Atomic bool *stop)
 {
 	struct vs_fence *f = &pool->fence;
-	uint64_t released = 0, tag;
-	struct vs_range *r;
+	uint64_t released = 0, part = 1, tag, left;
 	bool is_empty;
 
 	if (!pool->guard.base)
@@ -410,33 +450,21 @@ uint64_t vs_guard_collect(struct vs_pool *pool, const _Atomic bool *stop)
 	pthread_mutex_lock(&pool->lock);
 	is_empty = TAILQ_EMPTY(&pool->guard.pending);
 	tag = vs_guard_newest(pool);
+	/* what others free meanwhile may never end */
+	left = pool->pending_bytes;
 	pthread_mutex_unlock(&pool->lock);
 	if (is_empty)
 		return 0;
 	vs_fence_cover(f, tag);
 	vs_fence_poll(f);
 	pthread_mutex_lock(&pool->grow);
-	while (!vs_pool_is_over(stop)) {
-		bool is_gone;
-		uint64_t span;
-
-		pthread_mutex_lock(&pool->lock);
-		r = next_complete(pool);
-		pthread_mutex_unlock(&pool->lock);
-		if (!r)
+	for (unsigned n = 1; part > 0 && released < left; n++) {
+		if (vs_pool_is_over(stop))
 			break;
-		span = r->span;
-		is_gone = destroy(pool, block_of(r));
-		pthread_mutex_lock(&pool->lock);
-		if (is_gone)
-			pool->pending_bytes -= span;
-		else
-			TAILQ_INSERT_TAIL(&pool->guard.pending, r, link);
-		vs_stat_set(&pool->stats, pending, pool->pending_bytes);
-		pthread_mutex_unlock(&pool->lock);
-		if (!is_gone)
-			break;
-		released += span;
+		part = collect_one(pool);
+		released += part;
+		if (n % GONE_AT_ONCE == 0)
+			vs_trim_let_grow(pool);
 	}
 	pthread_mutex_unlock(&pool->grow);
 	return released;

@@ -47,7 +47,8 @@ struct vs_guard {
 	CUdeviceptr next;      /* where the next block goes, if it fits */
 	CUdeviceptr top;       /* no block was above yet; grow */
 	uint64_t lost;	       /* sum of the blocks'; grow */
-	struct vs_range_list live, pending, spare;
+	struct vs_range_list live, spare;
+	struct vs_range_list pending;		    /* oldest first, by tag */
 	struct vs_guard_past past[VS_GUARD_LATEST]; /* frees, as a ring */
 	uint64_t n_past;
 };
@@ -76,7 +77,7 @@ CUresult vs_guard_free(struct vs_pool *pool, struct vs_ctx *current,
 uint64_t vs_guard_newest(const struct vs_pool *pool);
 /*
  * Unmaps what was freed and is complete, until `stop`, unless that is NULL, is
- * true; never waits. Takes grow, the lock.
+ * true; never waits. Takes grow, but not all the time, and the lock.
  */
 uint64_t vs_guard_collect(struct vs_pool *pool, const _Atomic bool *stop);
 /* The live blocks of a dying, idle context are freed. Lock. */

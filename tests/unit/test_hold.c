@@ -299,6 +299,40 @@ static void test_the_end_of_a_context(void **state)
 	assert_int_equal(stats()->live, 2 * MiB);
 }
 
+/* Guarded blocks that are left to others: their context has ended. */
+static void leave_guarded(void)
+{
+	vs_knobs.guard = true;
+	take(2 * MiB);
+	fake.current = SECOND_CTX;
+	for (int i = 0; i < CHUNKS; i++)
+		take(2 * MiB);
+	fake.current = FAKE_CTX;
+	end_ctx(SECOND_CTX);
+	assert_int_equal(fake.held, (CHUNKS + 1) * 2 * MiB);
+	forget_holds();
+}
+
+static void test_a_tick_releases_guarded_blocks(void **state)
+{
+	(void)state;
+	leave_guarded();
+	vs_pool_tick();
+	assert_in_range(most_releases, 1, GO);
+	assert_int_equal(fake.held, 2 * MiB);
+	assert_int_equal(stats()->pending, 0);
+}
+
+static void test_an_allocation_beside_guarded_blocks(void **state)
+{
+	(void)state;
+	leave_guarded();
+	take(2 * MiB);
+	assert_in_range(most_releases, 1, GO);
+	assert_int_equal(fake.held, 2 * 2 * MiB);
+	assert_int_equal(stats()->pending, 0);
+}
+
 /* The same of small objects. */
 static void free_small(void)
 {
@@ -526,6 +560,8 @@ int main(void)
 		T(chunks_are_sorted_before_a_trim),
 		T(a_tick_brings_all_home),
 		T(the_end_of_a_context),
+		T(a_tick_releases_guarded_blocks),
+		T(an_allocation_beside_guarded_blocks),
 		T(a_trim_of_small_objects),
 		T(ticks_of_small_objects),
 		T(a_request_beside_small_objects),
