@@ -244,6 +244,14 @@ static bool take_out(struct vs_pool *pool, struct vs_chunk *c)
 	return true;
 }
 
+static void make_last(struct vs_pool *pool, struct vs_chunk *c)
+{
+	pthread_mutex_lock(&pool->lock);
+	TAILQ_REMOVE(&pool->spent, c, link);
+	TAILQ_INSERT_TAIL(&pool->spent, c, link);
+	pthread_mutex_unlock(&pool->lock);
+}
+
 bool vs_dead_retire_some(struct vs_pool *pool, uint64_t *bytes,
 			 const _Atomic bool *stop)
 {
@@ -258,7 +266,6 @@ bool vs_dead_retire_some(struct vs_pool *pool, uint64_t *bytes,
 	pthread_mutex_unlock(&pool->lock);
 	if (c)
 		vs_chunks_refresh_slowly(pool);
-	/* what the driver refuses is tried again the next time */
 	while (c && !vs_pool_is_over(stop) && vs_grow_unmake(pool, c)) {
 		pthread_mutex_lock(&pool->lock);
 		TAILQ_REMOVE(&pool->spent, c, link);
@@ -267,6 +274,9 @@ bool vs_dead_retire_some(struct vs_pool *pool, uint64_t *bytes,
 		c = TAILQ_FIRST(&pool->spent);
 		pthread_mutex_unlock(&pool->lock);
 	}
+	/* what the driver refuses is tried again after the others */
+	if (c)
+		make_last(pool, c);
 	return n == RETIRED_AT_ONCE && !c;
 }
 

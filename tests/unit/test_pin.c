@@ -255,6 +255,41 @@ static void test_unmap_refused_is_tried_again(void **state)
 	assert_int_equal(stats()->reserved, 0);
 }
 
+static __typeof__(vs_real.cuMemUnmap) unmap;
+static CUdeviceptr never_unmapped;
+
+static CUresult CUDAAPI unmap_but_one(CUdeviceptr at, size_t size)
+{
+	return at == never_unmapped ? CUDA_ERROR_UNKNOWN : unmap(at, size);
+}
+
+/* One that the driver keeps for good does not keep the others. */
+static void test_unmap_refused_for_good_keeps_one(void **state)
+{
+	CUdeviceptr p[MANY];
+
+	(void)state;
+	vs_knobs.contiguous = true;
+	vs_knobs.chunk_size.value = 2 * MiB;
+	for (int i = 0; i < MANY; i++) {
+		p[i] = take(2 * MiB);
+		vs_pool_pin(p[i]);
+	}
+	unmap = vs_real.cuMemUnmap;
+	vs_real.cuMemUnmap = unmap_but_one;
+	never_unmapped = p[0];
+	for (int i = 0; i < MANY; i++)
+		give(p[i]);
+	fake.now += MS;
+	/* each that comes to it ends there */
+	for (int i = 0; i < 4; i++)
+		vs_pool_trim();
+	assert_int_equal(fake.held, 2 * MiB);
+	never_unmapped = 0;
+	vs_pool_trim();
+	assert_int_equal(fake.held, 0);
+}
+
 /*
  * All that is left of the memory, in blocks of a size; returns how many. Of
  * them `want` is one, if it is not 0.
@@ -495,6 +530,7 @@ int main(void)
 		T(dies_with_its_context),
 		T(pin_of_all_in_a_range),
 		T(unmap_refused_is_tried_again),
+		T(unmap_refused_for_good_keeps_one),
 		T(is_used_before_out_of_memory),
 		T(is_used_before_the_limit),
 		T(what_is_pending_comes_first),
