@@ -8,7 +8,7 @@
  *   green: without a created context, so that there are one and a green one
  *   managed: of managed memory (an H200)
  *   opened: of memory of other processes', whose owner is who opened it (an
- *   H200)
+ *   H200); nobody else may set it (INVALID_VALUE), but copy it
  */
 #include <pthread.h>
 #include <sys/wait.h>
@@ -129,6 +129,12 @@ static bool is_ordered(int kind, int m, int by, int other)
 	return kind != SET && by != GREEN && other == owner;
 }
 
+/* By a set in another context. */
+static bool may_set(int m, int by)
+{
+	return exporters[m].pid == 0 || (m == CREATED) == (by == CREATED);
+}
+
 static void judge(bool is_right, const char *how, int kind, int m, int by,
 		  int other)
 {
@@ -146,6 +152,8 @@ static void try_copy(int kind, int m, int by, int other)
 {
 	bool is_due = is_ordered(kind, m, by, other);
 
+	if (kind == SET && !may_set(m, by))
+		return;
 	be_in(other);
 	TRY(cuLaunchHostFunc(NULL, victim_wait_for, &may_go));
 	be_in(by);
@@ -195,6 +203,8 @@ static void try_plain(int kind, int m, int by, int other)
 	bool is_due = is_ordered(kind, m, by, other);
 	pthread_t thread;
 
+	if (!may_set(m, other))
+		return;
 	be_in(other);
 	TRY(cuMemsetD8(memory[m], 1, size));
 	settle();
