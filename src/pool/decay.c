@@ -220,6 +220,7 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	pthread_mutex_lock(&pool->lock);
 	pool->now = now;
 	vs_quota_relax(pool, now);
+	vs_toll_relax(pool, now);
 	vs_range_live(pool, &asked, &given, &blocks);
 	surplus = forget_need(pool, now, asked, age);
 	stays = may_stay(pool, given, age);

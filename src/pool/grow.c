@@ -492,7 +492,7 @@ CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 		 enum vs_grow_how how, struct vs_range **range_out)
 {
 	uint64_t refused = atomic_load(&pool->refused);
-	uint64_t began = vs_vmm_clock(), bytes = 0;
+	uint64_t began = vs_vmm_clock(), end, bytes = 0;
 	bool is_more_dead = vs_dead_retire_some(pool, &bytes, NULL);
 	CUresult r = CUDA_ERROR_NOT_FOUND;
 
@@ -518,7 +518,10 @@ CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 	}
 	if (r == CUDA_ERROR_OUT_OF_MEMORY && release_vast(pool, span))
 		r = grow(pool, kind, span, how, range_out);
-	vs_stat_add(&pool->stats, vmm_ns, vs_vmm_clock() - began);
+	end = vs_vmm_clock();
+	vs_stat_add(&pool->stats, vmm_ns, end - began);
+	if (how != VS_GROW_WITHIN)
+		vs_toll_pay(pool, began, end);
 	return r;
 }
 

@@ -57,7 +57,7 @@ static uint64_t round_up(uint64_t n, uint64_t unit)
 /* Bytes that may be held for what the program needs. */
 static uint64_t budget(struct vs_pool *pool)
 {
-	uint64_t slack = pool->need / 1000 * SLACK;
+	uint64_t slack = pool->need / 1000 * (SLACK + vs_toll_slack(pool));
 	uint64_t most = pool->need + (slack < VS_FLOOR ? VS_FLOOR : slack);
 
 	most += vs_turnover_extra(pool);

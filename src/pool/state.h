@@ -28,6 +28,7 @@
 #include "pool/kept.h"
 #include "pool/quota.h"
 #include "pool/shelf.h"
+#include "pool/toll.h"
 #include "pool/turnover.h"
 
 #define VS_SMALL_MAX ((size_t)1 << 20) /* larger requests are ranges */
@@ -110,6 +111,7 @@ struct vs_pool {
 	/* what a hit does not touch */
 	uint64_t now; /* clock, ns, as of the last tick */
 	struct vs_late late;
+	struct vs_toll toll;
 	/* threads that are out of memory, see Note [Hoards] in pool/ladder.c */
 	_Atomic unsigned n_short;
 	/* the last range that had its marker in its free: whose, which; lock */
