@@ -31,6 +31,7 @@ enum {
 	FINE_SHARE = 16,   /* see is_fine() */
 	USUAL_TIMES = 5,   /* a larger request gets several chunks */
 	MANY_BLOCKS = 48,  /* see is_of_small() */
+	MANY_PIECES = 16,  /* for one request of such a program */
 	FAST_TIMES = 4,	   /* chunks of a program that churns are larger */
 	/* See Note [Tight]: times halved, growths for each, kept if idle */
 	TIGHT_MOST = 6,
@@ -260,7 +261,10 @@ static bool add_huge(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes)
  * What a large block leaves such a program goes on to use for small ones, and
  * any that stays keeps all of its chunk. Then larger chunks than the usual made
  * what was idle so scattered that training of a language model, whose results
- * are an eighth of all it has, held a quarter more than it needs.
+ * are an eighth of all it has, held a quarter more than it needs. Of so small
+ * ones a request gets MANY_PIECES: each is mapped by itself, again and again.
+ * Blocks of 10 to 30 GiB beside 500 of 10 to 100 MiB took 377 us of driver time
+ * an allocation in up to 120 pieces, and 71 in a few.
  */
 static bool is_of_small(const struct vs_pool *pool, uint64_t usual)
 {
@@ -273,10 +277,8 @@ static bool is_of_small(const struct vs_pool *pool, uint64_t usual)
 static uint64_t largest_for(const struct vs_pool *pool, uint64_t span,
 			    uint64_t bytes, uint64_t usual)
 {
-	uint64_t times = pool->tight		    ? TIGHT_USUAL
-			 : is_of_small(pool, usual) ? 1
-						    : USUAL_TIMES;
-	uint64_t most = usual * times;
+	uint64_t most = usual * (pool->tight ? TIGHT_USUAL : USUAL_TIMES);
+	uint64_t piece = round_up(span / MANY_PIECES, VS_GRANULE);
 
 	if (pool->is_contiguous)
 		return UINT64_MAX;
@@ -287,6 +289,8 @@ static uint64_t largest_for(const struct vs_pool *pool, uint64_t span,
 		return HUGE_CHUNK;
 	if (pool->tight && most < bytes / TIGHT_PIECES)
 		most = round_up(bytes / TIGHT_PIECES, VS_GRANULE);
+	if (!pool->tight && piece < most && is_of_small(pool, usual))
+		most = piece > usual ? piece : usual;
 	return most;
 }
 

@@ -49,8 +49,8 @@ static void test_a_large_block_ends_in_a_small_chunk(void **state)
 	assert_int_equal(stats()->reserved, (4096 + 112) * MiB);
 }
 
-/* New chunks for 160 MiB beside `n` blocks of `size` bytes. */
-static uint64_t chunks_for_a_large_one(int n, size_t size)
+/* New chunks for `large` bytes beside `n` blocks of `size`. */
+static uint64_t chunks_for(size_t large, int n, size_t size)
 {
 	uint64_t before;
 
@@ -58,7 +58,7 @@ static uint64_t chunks_for_a_large_one(int n, size_t size)
 		take(size);
 	vs_pool_trim();
 	before = stats()->chunks_created;
-	take(160 * MiB);
+	take(large);
 	return stats()->chunks_created - before;
 }
 
@@ -66,19 +66,26 @@ static uint64_t chunks_for_a_large_one(int n, size_t size)
 static void test_a_large_one_beside_many_small_ones(void **state)
 {
 	(void)state;
-	assert_int_equal(chunks_for_a_large_one(48, 14 * MiB), 10);
+	assert_int_equal(chunks_for(160 * MiB, 48, 14 * MiB), 10);
 }
 
 static void test_a_large_one_beside_few_small_ones(void **state)
 {
 	(void)state;
-	assert_int_equal(chunks_for_a_large_one(47, 14 * MiB), 2);
+	assert_int_equal(chunks_for(160 * MiB, 47, 14 * MiB), 2);
 }
 
 static void test_a_large_one_beside_many_larger_ones(void **state)
 {
 	(void)state;
-	assert_int_equal(chunks_for_a_large_one(48, 16 * MiB), 2);
+	assert_int_equal(chunks_for(160 * MiB, 48, 16 * MiB), 2);
+}
+
+/* What is mapped elsewhere is paid for by the piece. */
+static void test_a_huge_one_beside_many_small_ones(void **state)
+{
+	(void)state;
+	assert_int_equal(chunks_for(512 * MiB, 48, 14 * MiB), 16);
 }
 
 /*
@@ -464,6 +471,7 @@ int main(void)
 		T(a_large_block_ends_in_a_small_chunk),
 		T(a_large_one_beside_many_small_ones),
 		T(a_large_one_beside_few_small_ones),
+		T(a_huge_one_beside_many_small_ones),
 		T(a_large_one_beside_many_larger_ones),
 		T(idle_chunks_of_one_region_are_used),
 		T(an_idle_range_is_extended_to_the_left),
