@@ -157,6 +157,37 @@ static void test_memory_under_long_work_is_waited_for(void **state)
 	give(p[0]);
 }
 
+static CUdeviceptr freed_meanwhile;
+
+/* Another's free, behind endless work, while one waits. */
+static void free_while_waiting(unsigned round)
+{
+	CUdeviceptr p = freed_meanwhile;
+
+	(void)round;
+	fake.now += MS;
+	freed_meanwhile = 0;
+	if (!p)
+		return;
+	fake.lag_ns = 3600000 * MS;
+	give(p);
+}
+
+/* Nor is what it did wait for kept by what came before it to the list. */
+static void test_frees_that_wait_longer_keep_no_others(void **state)
+{
+	CUdeviceptr p = take(MiB);
+
+	(void)state;
+	freed_meanwhile = take(MiB);
+	vs_vmm_pause = free_while_waiting;
+	fake.lag_ns = 5000 * MS;
+	give(p);
+	assert_int_equal(freed_meanwhile, 0);
+	assert_int_equal(fake_mapping(p), 0);
+	assert_int_equal(fake.held, 2 * MiB);
+}
+
 static void test_memory_freed_in_a_capture_comes_round(void **state)
 {
 	(void)state;
@@ -314,6 +345,37 @@ static void test_unmap_refused_is_tried_again(void **state)
 	assert_int_equal(stats()->pending, 0);
 }
 
+static __typeof__(vs_real.cuMemUnmap) unmap;
+static CUdeviceptr never_unmapped;
+
+static CUresult CUDAAPI unmap_but_one(CUdeviceptr at, size_t size)
+{
+	return at == never_unmapped ? CUDA_ERROR_UNKNOWN : unmap(at, size);
+}
+
+/* One that the driver keeps for good does not keep the others. */
+static void test_unmap_refused_for_good_keeps_one(void **state)
+{
+	enum { N = 40 };
+	CUdeviceptr p[N];
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		p[i] = take(2 * MiB);
+	unmap = vs_real.cuMemUnmap;
+	vs_real.cuMemUnmap = unmap_but_one;
+	never_unmapped = p[0];
+	for (int i = 0; i < N; i++)
+		give(p[i]);
+	/* each that comes to it ends there */
+	vs_pool_trim();
+	assert_int_equal(fake.held, 2 * MiB);
+	assert_int_equal(stats()->pending, 2 * MiB);
+	never_unmapped = 0;
+	vs_pool_trim();
+	assert_int_equal(fake.held, 0);
+}
+
 static void test_memory_limit(void **state)
 {
 	CUdeviceptr p[40];
@@ -455,6 +517,7 @@ int main(void)
 		T(nothing_is_unmapped_in_a_capture),
 		T(long_work_does_not_hold_a_free_up_for_ever),
 		T(memory_under_long_work_is_waited_for),
+		T(frees_that_wait_longer_keep_no_others),
 		T(memory_freed_in_a_capture_comes_round),
 		T(addresses_come_round_late),
 		T(little_address_space_comes_round),
@@ -462,6 +525,7 @@ int main(void)
 		T(many_small_ones_find_their_memory),
 		T(what_fails_is_undone),
 		T(unmap_refused_is_tried_again),
+		T(unmap_refused_for_good_keeps_one),
 		T(memory_limit),
 		T(dies_with_its_context),
 		T(unmapping_ends_with_the_process),
