@@ -328,10 +328,16 @@ static bool look(struct pollfd *polls, int n, bool is_held_up)
 			: has_clients ? IDLE_MS
 				      : -1) >= 0)
 		return true;
-	/* the program may have no descriptors any more, or no poll() */
-	if (errno != EINTR)
-		vs_cancel_free_sleep(SOON_MS * VS_MS);
-	return false;
+	if (errno == EINTR)
+		return false;
+	/*
+	 * The program may have fewer descriptors by now, or no poll(). Clients
+	 * that have gone keep some of them, so each is looked at all the same.
+	 */
+	vs_cancel_free_sleep(SOON_MS * VS_MS);
+	for (int i = 0; i < n; i++)
+		polls[i].revents = POLLIN;
+	return true;
 }
 
 static void serve_clients(const struct pollfd *polls, int n)

@@ -247,6 +247,24 @@ def no_descriptors_for_a_while():
 
 
 @test
+def fewer_descriptors_than_clients():
+    """Clients that leave are noticed where no poll() may look at them all."""
+    exporter, importer = pair()
+    p, handle = exporter.share(3 * MiB, 10)
+    used = len(os.listdir(f"/proc/{exporter.pid}/fd"))
+    clients = []
+    for _ in range(used + 6):
+        clients.append(connect(handle))
+        ask(clients[-1], 0)
+        answer(clients[-1])
+    limit(exporter, used + 4)
+    for client in clients:
+        client.close()
+    q = importer.do("open", handle)
+    expect(importer.say("check", q, 3 * MiB, 10), "ok")
+
+
+@test
 def many_pieces_few_descriptors():
     """More pieces than descriptors: they come a few at a time."""
     exporter = Puppet("VMMSHIM_CHUNK_SIZE=2M")
