@@ -31,6 +31,13 @@ static struct vs_guard_block *block_of(struct vs_range *r)
 						  range));
 }
 
+static const struct vs_guard_block *block_at(const struct vs_view *v)
+{
+	return (const struct vs_guard_block *)((const char *)v -
+					       offsetof(struct vs_guard_block,
+							view));
+}
+
 void vs_guard_init(struct vs_pool *pool, CUdeviceptr base)
 {
 	struct vs_guard *g = &pool->guard;
@@ -498,6 +505,9 @@ CUresult vs_guard_allow(struct vs_pool *pool)
 		if (!v)
 			continue;
 		p = vs_view_end(v);
+		/* unmapped, but not released yet: the driver refused */
+		if (!block_at(v)->is_mapped)
+			continue;
 		r = vs_vmm_allow(v->at, v->chunk->size, pool->dev.device,
 				 atomic_load(&pool->peers));
 	}

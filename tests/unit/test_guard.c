@@ -345,6 +345,25 @@ static void test_unmap_refused_is_tried_again(void **state)
 	assert_int_equal(stats()->pending, 0);
 }
 
+/* Unmapped, but not released yet: a new peer is to reach the others. */
+static void test_peers_are_not_given_what_is_unmapped(void **state)
+{
+	CUcontext peer = (CUcontext)0x4000;
+	CUdeviceptr p = take(MiB), q = take(MiB);
+	struct fake_piece piece;
+
+	(void)state;
+	vs_pool_ctx_born(peer, 1);
+	fake.fail_release = 1;
+	give(p);
+	assert_int_not_equal(fake.held, 2 * MiB);
+	assert_int_equal(vs_pool_peer(peer, FAKE_CTX, true), CUDA_SUCCESS);
+	assert_true(fake_piece(q, &piece));
+	assert_int_equal(piece.devices, 3);
+	vs_pool_tick();
+	assert_int_equal(fake.held, 2 * MiB);
+}
+
 static __typeof__(vs_real.cuMemUnmap) unmap;
 static CUdeviceptr never_unmapped;
 
@@ -526,6 +545,7 @@ int main(void)
 		T(what_fails_is_undone),
 		T(unmap_refused_is_tried_again),
 		T(unmap_refused_for_good_keeps_one),
+		T(peers_are_not_given_what_is_unmapped),
 		T(memory_limit),
 		T(dies_with_its_context),
 		T(unmapping_ends_with_the_process),
