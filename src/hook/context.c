@@ -205,7 +205,7 @@ struct vs_ctx *vs_context_dying(CUcontext ctx, CUdevice device)
 	vs_thread_go_deeper(t);
 	vs_green_ending(ctx, device);
 	if (!ctx)
-		ctx = vs_primary_ending(device);
+		ctx = vs_primary_of(device);
 	if (ctx) {
 		forget_attaches(ctx);
 		vs_peer_ctx_dying(ctx);

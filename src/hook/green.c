@@ -4,7 +4,6 @@
 #include <pthread.h>
 
 #include "base/meta.h"
-#include "driver/vmm.h"
 #include "hook/context.h"
 #include "hook/hook.h"
 #include "hook/primary.h"
@@ -116,7 +115,7 @@ static bool note(CUgreenCtx handle, CUdevice device, CUcontext primary)
  */
 static void created(struct vs_turn *turn, CUgreenCtx handle, CUdevice device)
 {
-	CUcontext primary = vs_vmm_primary(device), ctx;
+	CUcontext primary = vs_primary_of(device), ctx;
 
 	if (!primary || !note(handle, device, primary)) {
 		vs_turn_retained(turn, NULL);

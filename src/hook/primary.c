@@ -63,7 +63,7 @@ static CUcontext seen_of(CUdevice device)
 	return ctx;
 }
 
-CUcontext vs_primary_ending(CUdevice device)
+CUcontext vs_primary_of(CUdevice device)
 {
 	CUcontext ctx = vs_vmm_primary(device);
 

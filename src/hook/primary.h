@@ -56,7 +56,7 @@ void vs_turn_released(struct vs_turn *turn, CUresult result);
 void vs_turn_end(struct vs_turn *turn);
 
 /* The primary context of a device, as far as can be told; NULL: none. */
-CUcontext vs_primary_ending(CUdevice device);
+CUcontext vs_primary_of(CUdevice device);
 /* The context is one. */
 bool vs_primary_is(CUcontext ctx);
 /* The handle is another context's from now on. */
