@@ -258,19 +258,20 @@ static bool add_huge(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes)
 }
 
 /*
- * What a large block leaves such a program goes on to use for small ones, and
- * any that stays keeps all of its chunk. Then larger chunks than the usual made
- * what was idle so scattered that training of a language model, whose results
- * are an eighth of all it has, held a quarter more than it needs. Of so small
- * ones a request gets MANY_PIECES: each is mapped by itself, again and again.
- * Blocks of 10 to 30 GiB beside 500 of 10 to 100 MiB took 377 us of driver time
- * an allocation in up to 120 pieces, and 71 in a few.
+ * Many blocks are live, of less than half a usual chunk on average. What a
+ * large one leaves such a program goes on to use for small ones, and any that
+ * stays keeps all of its chunk. Then larger chunks than the usual made what was
+ * idle so scattered that training of a language model, whose results are an
+ * eighth of all it has, held a quarter more than it needs. Of so small ones a
+ * request gets MANY_PIECES: each is mapped by itself, again and again. Blocks
+ * of 10 to 30 GiB beside 500 of 10 to 100 MiB took 377 us of driver time an
+ * allocation in up to 120 pieces, and 71 in a few.
  */
 static bool is_of_small(const struct vs_pool *pool, uint64_t usual)
 {
 	uint64_t n = pool->live_blocks;
 
-	return n >= MANY_BLOCKS && pool->live_spans / n < usual;
+	return n >= MANY_BLOCKS && pool->live_spans / n < usual / 2;
 }
 
 /* The largest new chunk for so many bytes of a request. */

@@ -66,26 +66,26 @@ static uint64_t chunks_for(size_t large, int n, size_t size)
 static void test_a_large_one_beside_many_small_ones(void **state)
 {
 	(void)state;
-	assert_int_equal(chunks_for(160 * MiB, 48, 14 * MiB), 10);
+	assert_int_equal(chunks_for(160 * MiB, 48, 7 * MiB), 10);
 }
 
 static void test_a_large_one_beside_few_small_ones(void **state)
 {
 	(void)state;
-	assert_int_equal(chunks_for(160 * MiB, 47, 14 * MiB), 2);
+	assert_int_equal(chunks_for(160 * MiB, 47, 7 * MiB), 2);
 }
 
 static void test_a_large_one_beside_many_larger_ones(void **state)
 {
 	(void)state;
-	assert_int_equal(chunks_for(160 * MiB, 48, 16 * MiB), 2);
+	assert_int_equal(chunks_for(160 * MiB, 48, 8 * MiB), 2);
 }
 
 /* What is mapped elsewhere is paid for by the piece. */
 static void test_a_huge_one_beside_many_small_ones(void **state)
 {
 	(void)state;
-	assert_int_equal(chunks_for(512 * MiB, 48, 14 * MiB), 16);
+	assert_int_equal(chunks_for(512 * MiB, 48, 7 * MiB), 16);
 }
 
 /*
