@@ -418,8 +418,7 @@ uint64_t vs_guard_newest(const struct vs_pool *pool)
 				    : TAILQ_LAST(pending, vs_range_list)->tag;
 }
 
-/* Bytes of one that is complete and was unmapped; 0: none is, or can be. Grow.
- */
+/* Unmaps one that is complete; returns its bytes, 0: there is none. Grow. */
 static uint64_t collect_one(struct vs_pool *pool)
 {
 	struct vs_range *r;
