@@ -31,13 +31,6 @@ static struct vs_guard_block *block_of(struct vs_range *r)
 						  range));
 }
 
-static const struct vs_guard_block *block_at(const struct vs_view *v)
-{
-	return (const struct vs_guard_block *)((const char *)v -
-					       offsetof(struct vs_guard_block,
-							view));
-}
-
 void vs_guard_init(struct vs_pool *pool, CUdeviceptr base)
 {
 	struct vs_guard *g = &pool->guard;
@@ -438,7 +431,7 @@ static uint64_t collect_one(struct vs_pool *pool)
 	} else {
 		/* behind the others, which the driver may let go */
 		r->tag = vs_guard_newest(pool);
-		line_up(pool, r);
+		TAILQ_INSERT_TAIL(&pool->guard.pending, r, link);
 	}
 	vs_stat_set(&pool->stats, pending, pool->pending_bytes);
 	pthread_mutex_unlock(&pool->lock);
@@ -498,14 +491,15 @@ CUresult vs_guard_allow(struct vs_pool *pool)
 	CUresult r = CUDA_SUCCESS;
 
 	while (r == CUDA_SUCCESS && p < pool->guard.top) {
-		struct vs_view *v = *slot(pool, p);
+		const struct vs_spot *spot = vs_spot_at(pool, p);
+		struct vs_view *v = spot->view;
 
 		p += VS_GRANULE;
 		if (!v)
 			continue;
 		p = vs_view_end(v);
 		/* unmapped, but not released yet: the driver refused */
-		if (!block_at(v)->is_mapped)
+		if (!block_of(vs_spot_range(spot))->is_mapped)
 			continue;
 		r = vs_vmm_allow(v->at, v->chunk->size, pool->dev.device,
 				 atomic_load(&pool->peers));
