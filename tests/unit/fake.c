@@ -261,7 +261,7 @@ static CUresult fake_unmap(CUdeviceptr at, size_t size)
 	CUdeviceptr end = at + size;
 	unsigned n;
 
-	if (fails(&fake.fail_unmap))
+	if (fails(&fake.fail_unmap) || at == fake.never_unmapped)
 		return CUDA_ERROR_UNKNOWN;
 	if (fake.on_unmap)
 		fake.on_unmap(at, size);

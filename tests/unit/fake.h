@@ -37,6 +37,7 @@ struct fake {
 	/* the n-th coming call of this kind fails; 0: never */
 	unsigned fail_create, fail_map, fail_access, fail_unmap, fail_record;
 	unsigned fail_release;
+	CUdeviceptr never_unmapped; /* where each unmap fails; 0: nowhere */
 	/* called before an unmap, and when a handle's memory is gone */
 	void (*on_unmap)(CUdeviceptr at, uint64_t size);
 	void (*on_gone)(uint64_t handle);
