@@ -88,9 +88,12 @@ class Puppet:
         Puppet.all.append(self)
         self.pid = int(self.ok_line().split()[0])
         if files and REAL:
-            used = len(os.listdir(f"/proc/{self.pid}/fd"))
             subprocess.run(["prlimit", f"--pid={self.pid}",
-                            f"--nofile={used + 40}"], check=True)
+                            f"--nofile={self.files() + 40}"], check=True)
+
+    def files(self):
+        """Descriptors that it has open."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def line(self, seconds=20):
         out = self.process.stdout

@@ -224,7 +224,7 @@ def few_descriptors_left():
     """poll() refuses more of them than a program may have."""
     exporter, importer = pair()
     p, handle = exporter.share(3 * MiB, 8)
-    used = len(os.listdir(f"/proc/{exporter.pid}/fd"))
+    used = exporter.files()
     limit(exporter, used + 4)
     q = importer.do("open", handle)
     expect(importer.say("check", q, 3 * MiB, 8), "ok")
@@ -251,7 +251,7 @@ def fewer_descriptors_than_clients():
     """Clients that leave are noticed where no poll() may look at them all."""
     exporter, importer = pair()
     p, handle = exporter.share(3 * MiB, 10)
-    used = len(os.listdir(f"/proc/{exporter.pid}/fd"))
+    used = exporter.files()
     clients = []
     for _ in range(used + 6):
         clients.append(connect(handle))
