@@ -122,17 +122,21 @@ static bool is_done(CUstream stream, bool is_due)
 	return cuStreamQuery(stream) == CUDA_SUCCESS;
 }
 
+/* Whose the memory is that a context has. */
+static int owner_of(int c)
+{
+	return c == GREEN ? PRIMARY : c;
+}
+
 static bool is_ordered(int kind, int m, int by, int other)
 {
-	int owner = m == GREEN ? PRIMARY : m;
-
-	return kind != SET && by != GREEN && other == owner;
+	return kind != SET && by != GREEN && other == owner_of(m);
 }
 
 /* By a set in another context. */
 static bool may_set(int m, int by)
 {
-	return exporters[m].pid == 0 || (m == CREATED) == (by == CREATED);
+	return exporters[m].pid == 0 || owner_of(m) == owner_of(by);
 }
 
 static void judge(bool is_right, const char *how, int kind, int m, int by,
