@@ -15,7 +15,6 @@ import time
 import types
 
 program, rounds, steps = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-sys.path.insert(0, os.path.dirname(os.path.abspath(program)))
 import common  # noqa: E402
 import torch  # noqa: E402
 
@@ -45,8 +44,8 @@ def take_turns(name, step, _steps, _warm_up, sync, _checksum):
     """In place of common.measure."""
     library = begin()
     order = random.Random(5)
-    # what the step draws its sizes from
-    chance = inspect.unwrap(step).__globals__["rnd"]
+    # what the step draws its sizes from, if they differ
+    chance = inspect.unwrap(step).__globals__.get("rnd", random.Random())
     for plain in (0, 1):
         library.turns_use(plain)
         for i in range(WARM_UP):

@@ -26,6 +26,10 @@ SETTINGS = [
     ("sync", "shim, `VMMSHIM=sync`", {**OFF, "VMMSHIM": "sync"}, True),
 ]
 PYTORCH_ONLY = {"expandable"}
+# where programs find what they have in common
+COMMON = {"PYTHONPATH": os.pathsep.join(filter(None, (
+    os.path.join(shim.SOURCE, "tests", "gpu", "programs"),
+    os.environ.get("PYTHONPATH"))))}
 
 
 def arguments():
@@ -38,8 +42,11 @@ def arguments():
 
 
 def programs(folder, only, settings):
-    """Name, path and settings of each program (of those in `only`, if any)."""
-    for path in sorted(glob.glob(os.path.join(folder, "*.py"))):
+    """Name, path and settings of each program; those in `only`, if any, which
+    may be in folders below."""
+    pattern = os.path.join("**" if only else "", "*.py")
+    for path in sorted(glob.glob(os.path.join(folder, pattern),
+                                 recursive=True)):
         name = os.path.basename(path)[:-3]
         if name == "common" or (only and name not in only.split(",")):
             continue
@@ -67,7 +74,8 @@ def failure(run):
 
 def once(path, env, under):
     """What one run says; or None, and why."""
-    run = shim.Run([sys.executable, path], env, under, timeout=500)
+    run = shim.Run([sys.executable, path], {**COMMON, **env}, under,
+                   timeout=500)
     result = parse(run)
     return (result, "") if result else (None, failure(run))
 
