@@ -73,7 +73,8 @@ struct vs_chunk {
 	uint64_t size;	   /* bytes, a multiple of VS_GRANULE */
 	uint64_t used;	   /* bytes of ranges that are not idle */
 	unsigned n_guests; /* see Note [Guests] */
-	uint16_t n_on;	   /* of its views */
+	uint8_t n_on;	   /* of its views */
+	uint8_t n_had;	   /* of its views: on or asleep */
 	enum vs_chunk_place place : 16;
 	struct vs_chunk *next_stale;
 	uint64_t idle_tag; /* the work of this epoch may still touch it */
@@ -165,6 +166,7 @@ struct vs_chunks {
 	uint64_t idle_bytes;	   /* of both lists, each chunk once */
 	uint64_t vast_bytes;	   /* of both lists, Notes [Whole] and [Vast] */
 	uint64_t touches;	   /* as many as views were used */
+	struct vs_shading shading;
 	/* what a hit touches is above */
 	struct vs_chunk_list all;	/* changes only under the grow lock */
 	struct vs_chunk_list idle;	/* mapped, longest idle first */
@@ -178,7 +180,7 @@ struct vs_chunks {
 	uint64_t cached_bytes; /* of `cached` */
 	uint64_t whole_bytes;  /* of both lists, Note [Whole] */
 	uint64_t count;
-	uint64_t n_crowded; /* with more than VS_VIEWS views; grow lock, too */
+	uint64_t n_crowded; /* with more than VS_VIEWS_MOST; grow lock, too */
 	uint64_t serial, regions; /* the last ones given */
 };
 

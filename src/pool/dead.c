@@ -189,7 +189,7 @@ static void detach(struct vs_pool *pool, struct vs_chunk *c)
 	struct vs_view *v;
 
 	TAILQ_FOREACH (v, &c->views, link) {
-		if (v->is_on)
+		if (vs_view_is_had(v))
 			vs_view_off(pool, v);
 	}
 	vs_chunk_hold(pool, c);

@@ -161,20 +161,20 @@ static unsigned unmap_spares(struct vs_pool *pool, enum vs_heap_kind kind)
 	     i++) {
 		struct vs_chunk *c = next_in_turn(pool);
 
-		if (c->n_on > 1)
+		if (c->n_had > 1)
 			n += unmap_spares_of(pool, c, h);
 	}
 	return n;
 }
 
-/* Unmaps one of a chunk's views that are more than VS_VIEWS, if one may go. */
+/* Unmaps one of a chunk's views beyond VS_VIEWS_MOST, if one may go. */
 static bool unmap_surplus_of(struct vs_pool *pool, struct vs_chunk *c)
 {
 	struct vs_view *v;
 	bool is_off;
 
 	pthread_mutex_lock(&pool->lock);
-	v = c->n_on > VS_VIEWS ? vs_view_oldest(pool, c) : NULL;
+	v = c->n_had > VS_VIEWS_MOST ? vs_view_oldest(pool, c) : NULL;
 	is_off = v && vs_view_off(pool, v);
 	pthread_mutex_unlock(&pool->lock);
 	return is_off && unmap(pool, v);
@@ -200,7 +200,7 @@ bool vs_grow_thin(struct vs_pool *pool, const _Atomic bool *stop)
 }
 
 /*
- * There are addresses for VS_VIEWS of each chunk and more, but not where the
+ * There are addresses for VS_VIEWS_MOST of each chunk, but not where the
  * program's are limited, or with many large devices.
  */
 static CUresult grow(struct vs_pool *pool, enum vs_heap_kind kind,
@@ -247,7 +247,7 @@ static bool views_off(struct vs_pool *pool, struct vs_chunk *c)
 	struct vs_view *v;
 
 	TAILQ_FOREACH (v, &c->views, link) {
-		if (v->is_on && !vs_view_off(pool, v))
+		if (vs_view_is_had(v) && !vs_view_off(pool, v))
 			return false;
 	}
 	return true;
@@ -256,10 +256,12 @@ static bool views_off(struct vs_pool *pool, struct vs_chunk *c)
 /* Back where it was, but for what is unmapped by now. Lock. */
 static void keep(struct vs_pool *pool, struct vs_chunk *c)
 {
-	struct vs_view *v;
+	struct vs_view *v, *next;
 
-	TAILQ_FOREACH (v, &c->views, link) {
-		if (!v->is_on && v->has_access)
+	/* one that is put on may be moved in the list */
+	for (v = TAILQ_FIRST(&c->views); v; v = next) {
+		next = TAILQ_NEXT(v, link);
+		if (!vs_view_is_had(v) && v->has_access)
 			vs_view_on(pool, v);
 	}
 	vs_chunk_sort(pool, c);

@@ -78,8 +78,8 @@ bool vs_grow_unmake(struct vs_pool *pool, struct vs_chunk *c);
 CUresult vs_grow_allow(struct vs_pool *pool);
 
 /*
- * Unmaps some views beyond VS_VIEWS of a chunk, which each range handed out is
- * kept in step with, until `stop` is true; whether there may be more to unmap.
+ * Unmaps some views beyond VS_VIEWS_MOST of a chunk, until `stop` is true;
+ * whether there may be more to unmap.
  * Grow lock held.
  */
 bool vs_grow_thin(struct vs_pool *pool, const _Atomic bool *stop);

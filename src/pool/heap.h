@@ -88,7 +88,9 @@ struct vs_heap {
 	CUdeviceptr base, end; /* constant */
 	struct vs_range *first, *last;
 	struct vs_size_tree holes;
-	uint64_t n_shared; /* views on here, of chunks with another on */
+	uint64_t n_shared; /* views had here, of chunks with another had */
+	uint64_t n_asleep; /* views here */
+	uint64_t vain_span, vain_touches; /* pool/wake: looked in vain then */
 	struct vs_bins filled;
 	struct vs_size_tree idle[VS_RANGE_BINS];
 };

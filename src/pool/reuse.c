@@ -5,6 +5,7 @@
 
 #include "pool/mark.h"
 #include "pool/view.h"
+#include "pool/wake.h"
 
 /*
  * See Note [In parts]: 512 blocks of 2 MiB take .1 to .3 ms, by how cold they
@@ -267,7 +268,10 @@ make_fit(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span)
 	return r;
 }
 
-/* The best fit; what was put aside merges only if there is none. Lock. */
+/*
+ * The best fit; if there is none, what was put aside merges, and views are
+ * woken. Lock.
+ */
 static inline struct vs_range *take_fit(struct vs_pool *pool,
 					enum vs_heap_kind kind, uint64_t span)
 {
@@ -280,6 +284,8 @@ static inline struct vs_range *take_fit(struct vs_pool *pool,
 		r = vs_heap_take(pool, &pool->heap[kind], span, true);
 	if (!r && is_shelved && kind != VS_HEAP_SLABS)
 		r = make_fit(pool, kind, span);
+	if (!r && vs_wake(pool, &pool->heap[kind], span))
+		r = vs_heap_take(pool, &pool->heap[kind], span, true);
 	return r;
 }
 

@@ -1,8 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/view.h"
 
+#include "base/clock.h"
 #include "base/meta.h"
 #include "pool/state.h"
+
+/* See Note [Asleep]. So many uses elsewhere, and it falls asleep... */
+enum { MOST_VAIN = 4 };
+/* ... where so many views in so long are told, and for so long then. */
+enum { WINDOW = 320 };
+#define WINDOW_IS_DEAR (16 * VS_MS)
+#define STAYS_DEAR (1000 * VS_MS)
 
 struct vs_view *vs_view_at(const struct vs_pool *pool, CUdeviceptr p)
 {
@@ -81,6 +89,15 @@ unsigned vs_views_cuts(const struct vs_pool *pool, CUdeviceptr base,
 }
 
 /*
+ * Each view of a chunk that is on; they come before those that are asleep,
+ * which are not touched.
+ */
+#define FOREACH_ON(w, c, left)                                                 \
+	for ((w) = TAILQ_FIRST(&(c)->views), (left) = (c)->n_on; (left) > 0;   \
+	     (w) = TAILQ_NEXT(w, link))                                        \
+		if ((w)->is_on && (left)--)
+
+/*
  * What lies at every other address is fetched at once: in a large heap each is
  * on a page of its own, in no cache, and the next would be asked for only when
  * the one before has been dealt with.
@@ -89,12 +106,13 @@ static inline void fetch_names(struct vs_pool *pool, const struct vs_view *v,
 			       uint64_t offset)
 {
 	struct vs_view *w;
+	unsigned left;
 
 	if (v->chunk->n_on < 3)
 		return; /* there is one */
-	TAILQ_FOREACH (w, &v->chunk->views, link)
+	FOREACH_ON (w, v->chunk, left)
 		__builtin_prefetch(vs_spot_at(pool, w->at + offset));
-	TAILQ_FOREACH (w, &v->chunk->views, link)
+	FOREACH_ON (w, v->chunk, left)
 		__builtin_prefetch(vs_spot_at(pool, w->at + offset)->range);
 }
 
@@ -104,35 +122,101 @@ static inline bool is_guest(const struct vs_view *v, uint64_t n, uint64_t span)
 	return n == span && vs_chunk_is_guest(v->chunk, span);
 }
 
+/* Its bytes become one busy range. False without host memory. */
+static bool close_view(struct vs_pool *pool, struct vs_view *v)
+{
+	struct vs_heap *h = vs_heap_of(pool, v->at);
+	struct vs_range *r, *first = NULL;
+
+	/* what is idle may go on at both ends, in other views */
+	if (!vs_heap_stock(pool, VS_CARVE_CUTS))
+		return false;
+	for (CUdeviceptr p = v->at; p < vs_view_end(v); p = r->base + r->span) {
+		r = vs_heap_at(pool, p);
+		if (r->state == VS_RANGE_IDLE)
+			r = vs_heap_carve(pool, h, r, p,
+					  part(v, p, r->base + r->span));
+		r->state = VS_RANGE_BUSY;
+		if (!first)
+			first = r;
+	}
+	while (first->span < v->chunk->size)
+		first = vs_heap_join(pool, h, first);
+	v->is_on = false;
+	v->chunk->n_on--;
+	return true;
+}
+
+/* One more view is told that bytes are taken elsewhere. */
+static void count_shading(struct vs_shading *s)
+{
+	uint64_t now;
+
+	if (++s->n < WINDOW)
+		return;
+	now = vs_vmm_ticks();
+	if (now - s->began < WINDOW_IS_DEAR)
+		s->dear_until = now + STAYS_DEAR;
+	s->n = 0;
+	s->began = now;
+}
+
+/* Nothing is taken at a view; whether it is asleep now. */
+static __attribute__((noinline)) bool fall_asleep(struct vs_pool *pool,
+						  struct vs_view *v)
+{
+	if (!close_view(pool, v))
+		return false;
+	v->is_asleep = true;
+	vs_heap_of(pool, v->at)->n_asleep++;
+	TAILQ_REMOVE(&v->chunk->views, v, link);
+	TAILQ_INSERT_TAIL(&v->chunk->views, v, link);
+	return true;
+}
+
+/* One more view was told; whether it should rather sleep. */
+static inline bool is_sleepy(struct vs_pool *pool, struct vs_view *v)
+{
+	count_shading(&pool->chunks.shading);
+	return ++v->n_vain > MOST_VAIN && v->used == 0 &&
+	       vs_vmm_ticks() < pool->chunks.shading.dear_until;
+}
+
 /* At every other address the bytes leave what is idle. */
 static void shade(struct vs_pool *pool, struct vs_view *v, uint64_t offset,
 		  uint64_t n)
 {
-	struct vs_view *w;
+	struct vs_view *w, *sleepy = NULL;
+	unsigned left;
 
 	fetch_names(pool, v, offset);
-	TAILQ_FOREACH (w, &v->chunk->views, link) {
+	FOREACH_ON (w, v->chunk, left) {
 		struct vs_heap *h;
 		struct vs_range *r;
 
-		if (w == v || !w->is_on)
+		if (w == v)
 			continue;
 		h = vs_heap_of(pool, w->at);
 		r = vs_heap_at(pool, w->at + offset);
 		r = vs_heap_carve(pool, h, r, w->at + offset, n);
 		r->state = VS_RANGE_SHADOW;
+		if (is_sleepy(pool, w))
+			sleepy = w;
 	}
+	if (sleepy)
+		fall_asleep(pool, sleepy);
 }
 
 static void unshade(struct vs_pool *pool, struct vs_view *v, uint64_t offset)
 {
 	struct vs_view *w;
+	unsigned left;
 
 	fetch_names(pool, v, offset);
-	TAILQ_FOREACH (w, &v->chunk->views, link) {
+	FOREACH_ON (w, v->chunk, left) {
 		struct vs_heap *h;
 
-		if (w == v || !w->is_on)
+		if (w == v)
 			continue;
 		h = vs_heap_of(pool, w->at);
 		vs_heap_settle(pool, h, vs_heap_at(pool, w->at + offset),
@@ -149,6 +233,7 @@ void vs_views_use(struct vs_pool *pool, CUdeviceptr base, uint64_t span)
 		uint64_t n = part(v, p, base + span);
 
 		v->used += n;
+		v->n_vain = 0;
 		v->touched = ++pool->chunks.touches;
 		v->chunk->n_guests += is_guest(v, n, span);
 		vs_chunk_use(pool, v->chunk, n);
@@ -234,11 +319,22 @@ static struct vs_view *other_on(const struct vs_view *v)
 	return NULL;
 }
 
+static struct vs_view *other_had(const struct vs_view *v)
+{
+	struct vs_view *w;
+
+	TAILQ_FOREACH (w, &v->chunk->views, link) {
+		if (w != v && vs_view_is_had(w))
+			return w;
+	}
+	return NULL;
+}
+
 unsigned vs_view_cuts(struct vs_pool *pool, const struct vs_view *v)
 {
 	struct vs_view *like = other_on(v);
 	struct vs_range *r;
-	unsigned n = 0;
+	unsigned n = VS_CARVE_CUTS; /* of one that falls asleep */
 
 	if (!like)
 		return 0;
@@ -270,16 +366,42 @@ static void copy_ranges(struct vs_pool *pool, struct vs_view *v,
 	}
 }
 
-/* A view was put on (by 1), or off (by -1). */
-static void count_shared(struct vs_pool *pool, const struct vs_view *v, int by)
+/* A view is had that was not (by 1); or no longer is (by -1). */
+static void count_had(struct vs_pool *pool, const struct vs_view *v, int by)
 {
-	unsigned n_before = v->chunk->n_on - (by > 0);
+	struct vs_chunk *c = v->chunk;
+	unsigned n_others = by > 0 ? c->n_had : c->n_had - 1;
 
-	if (n_before == 0)
+	c->n_had = (uint8_t)(c->n_had + by);
+	if (n_others == VS_VIEWS_MOST)
+		pool->chunks.n_crowded += (uint64_t)by;
+	if (n_others == 0)
 		return;
 	vs_heap_of(pool, v->at)->n_shared += (uint64_t)by;
-	if (n_before == 1)
-		vs_heap_of(pool, other_on(v)->at)->n_shared += (uint64_t)by;
+	if (n_others == 1)
+		vs_heap_of(pool, other_had(v)->at)->n_shared += (uint64_t)by;
+}
+
+static void wake_up(struct vs_pool *pool, struct vs_view *v)
+{
+	v->is_asleep = false;
+	vs_heap_of(pool, v->at)->n_asleep--;
+}
+
+/* One more is on: that longest not used falls asleep, if they are too many. */
+static void rest_oldest(struct vs_pool *pool, const struct vs_view *last)
+{
+	struct vs_view *v, *oldest = NULL;
+
+	if (last->chunk->n_on <= VS_VIEWS)
+		return;
+	TAILQ_FOREACH (v, &last->chunk->views, link) {
+		if (v != last && v->is_on && v->used == 0 &&
+		    (!oldest || v->touched < oldest->touched))
+			oldest = v;
+	}
+	if (oldest)
+		fall_asleep(pool, oldest);
 }
 
 bool vs_view_on(struct vs_pool *pool, struct vs_view *v)
@@ -290,54 +412,50 @@ bool vs_view_on(struct vs_pool *pool, struct vs_view *v)
 
 	if (!vs_heap_stock(pool, vs_view_cuts(pool, v)))
 		return false;
+	if (v->is_asleep)
+		wake_up(pool, v);
+	else
+		count_had(pool, v, 1);
 	v->is_on = v->has_access = true;
-	pool->chunks.n_crowded += v->chunk->n_on++ == VS_VIEWS;
-	count_shared(pool, v, 1);
+	v->chunk->n_on++;
+	if (v->chunk->n_had > v->chunk->n_on) {
+		TAILQ_REMOVE(&v->chunk->views, v, link);
+		TAILQ_INSERT_HEAD(&v->chunk->views, v, link);
+	}
+	v->n_vain = 0;
+	v->touched = ++pool->chunks.touches;
 	if (like)
 		copy_ranges(pool, v, r, like);
 	else
 		vs_heap_settle(pool, h, r, VS_RANGE_IDLE);
 	vs_chunk_sort(pool, v->chunk);
+	rest_oldest(pool, v);
 	return true;
 }
 
 bool vs_view_off(struct vs_pool *pool, struct vs_view *v)
 {
-	struct vs_heap *h = vs_heap_of(pool, v->at);
-	struct vs_range *r, *first = NULL;
-
-	/* what is idle may go on at both ends, in other views */
-	if (!vs_heap_stock(pool, VS_CARVE_CUTS))
+	if (v->is_asleep)
+		wake_up(pool, v);
+	else if (!close_view(pool, v))
 		return false;
-	for (CUdeviceptr p = v->at; p < vs_view_end(v); p = r->base + r->span) {
-		r = vs_heap_at(pool, p);
-		if (r->state == VS_RANGE_IDLE)
-			r = vs_heap_carve(pool, h, r, p,
-					  part(v, p, r->base + r->span));
-		r->state = VS_RANGE_BUSY;
-		if (!first)
-			first = r;
-	}
-	while (first->span < v->chunk->size)
-		first = vs_heap_join(pool, h, first);
-	v->is_on = false;
-	pool->chunks.n_crowded -= --v->chunk->n_on == VS_VIEWS;
-	count_shared(pool, v, -1);
+	count_had(pool, v, -1);
 	vs_chunk_sort(pool, v->chunk);
 	return true;
 }
 
+/* Nothing can touch it, and it is not the only one that is on. */
 static bool may_go(struct vs_pool *pool, const struct vs_view *v)
 {
-	return v->is_on && v->used == 0 &&
-	       vs_fence_is_complete(&pool->fence, v->idle_tag);
+	return (v->is_asleep || (v->is_on && v->chunk->n_on > 1)) &&
+	       v->used == 0 && vs_fence_is_complete(&pool->fence, v->idle_tag);
 }
 
 bool vs_view_may_add(struct vs_pool *pool, struct vs_chunk *c)
 {
 	struct vs_view *v;
 
-	if (c->n_on < VS_VIEWS_WAITING)
+	if (c->n_had < VS_VIEWS_WAITING)
 		return true;
 	TAILQ_FOREACH (v, &c->views, link) {
 		if (may_go(pool, v))
@@ -350,7 +468,7 @@ struct vs_view *vs_view_oldest(struct vs_pool *pool, struct vs_chunk *c)
 {
 	struct vs_view *v, *oldest = NULL;
 
-	if (c->n_on < VS_VIEWS)
+	if (c->n_had < VS_VIEWS_MOST)
 		return NULL;
 	TAILQ_FOREACH (v, &c->views, link) {
 		if (may_go(pool, v) &&
@@ -362,7 +480,7 @@ struct vs_view *vs_view_oldest(struct vs_pool *pool, struct vs_chunk *c)
 
 bool vs_view_is_spare(struct vs_pool *pool, const struct vs_view *v)
 {
-	return v->chunk->n_on > 1 && may_go(pool, v);
+	return may_go(pool, v);
 }
 
 bool vs_view_is_in(const struct vs_chunk *c, uint64_t region)

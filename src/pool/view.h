@@ -5,6 +5,15 @@
  * addresses]); one that is off is a single busy range: mapped, or just being
  * mapped or unmapped, and nobody's to use.
  *
+ * Note [Asleep]: what is taken or given back of a chunk is so at all its views
+ * that are on, and a program's own work has emptied the caches by then: some .7
+ * us for each, of which training of small networks had nine a block (an H200).
+ * So few are on. Another one is asleep: off, but mapped. Where no idle range is
+ * large enough, those are woken that together are (pool/wake). The one longest
+ * not used falls asleep when a chunk has too many on; and where they are told
+ * of much, one that nothing was taken at for some uses of its chunk. Of a chunk
+ * with any view on or asleep at least one is on.
+ *
  * Views side by side form a region; idle ranges merge across views of one
  * region only, and no chunk is twice in a region, so that no idle range holds
  * a byte twice. All of it is guarded by the pool's lock; what is mapped changes
@@ -24,11 +33,13 @@ struct vs_range;
 struct vs_heap;
 
 /*
- * Views of one chunk at most (HACKING.md has the comparison). More if none may
- * go: what later work waits for on the device (Note [One stream] in pool/fence)
- * stays mapped until the host has seen it complete.
+ * Views of one chunk that are on, unless all are used, and in all, at most
+ * (HACKING.md has the comparison). More if none may go: what later work waits
+ * for on the device (Note [One stream] in pool/fence) stays mapped until the
+ * host has seen it complete.
  */
 #define VS_VIEWS 8
+#define VS_VIEWS_MOST 16
 #define VS_VIEWS_WAITING 32
 
 struct vs_view {
@@ -38,12 +49,27 @@ struct vs_view {
 	uint64_t used;	   /* bytes of ranges in use whose address is here */
 	uint64_t touched;  /* a count that grows with each use of any view */
 	uint64_t idle_tag; /* the work of this epoch may still touch it */
+	unsigned n_vain;   /* times it was told so since it was used */
 	bool is_on;
+	bool is_asleep;		   /* off, Note [Asleep] */
 	bool has_access;	   /* it was on, or ready to be */
 	TAILQ_ENTRY(vs_view) link; /* of the chunk */
 };
 
 TAILQ_HEAD(vs_view_list, vs_view);
+
+/* How often views are told what is taken elsewhere. */
+struct vs_shading {
+	unsigned n;	     /* in the window */
+	uint64_t began;	     /* the window; ticks */
+	uint64_t dear_until; /* ticks */
+};
+
+/* The pool may use it: now, or when it wakes. */
+static inline bool vs_view_is_had(const struct vs_view *v)
+{
+	return v->is_on || v->is_asleep;
+}
 
 /* The view that lies over `p`, or NULL. */
 struct vs_view *vs_view_at(const struct vs_pool *pool, CUdeviceptr p);
@@ -88,13 +114,13 @@ void vs_view_unmapped(struct vs_pool *pool, struct vs_view *v);
 /* Structs that vs_view_on takes from the stock at most. */
 unsigned vs_view_cuts(struct vs_pool *pool, const struct vs_view *v);
 /*
- * A view that is off, with access: its bytes become what they are elsewhere.
- * False without host memory (it stays off).
+ * A view that is off or asleep, with access: its bytes become what they are
+ * elsewhere. False without host memory (it stays what it is).
  */
 bool vs_view_on(struct vs_pool *pool, struct vs_view *v);
 /*
- * A view with no range in use at its own addresses: its bytes are no longer
- * to be had here. False without host memory (it stays on).
+ * A view that is had, with no range in use at its own addresses: its bytes are
+ * no longer to be had here. False without host memory (it stays what it is).
  */
 bool vs_view_off(struct vs_pool *pool, struct vs_view *v);
 

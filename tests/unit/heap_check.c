@@ -27,7 +27,7 @@ struct seen {
 	struct seen *next;
 	struct vs_chunk *chunk;
 	unsigned char *owners, *idles; /* views with a page in use, idle */
-	unsigned n_on, n_views, n_guests;
+	unsigned n_on, n_had, n_views, n_guests;
 	uint64_t dead;
 	uint64_t used, run; /* the last run of views of one region it is in */
 };
@@ -90,9 +90,11 @@ static struct vs_range *look_at_view(struct vs_view *v, struct vs_range *r)
 
 	s->n_views++;
 	s->n_on += v->is_on;
+	s->n_had += vs_view_is_had(v);
+	CHECK(!(v->is_on && v->is_asleep));
 	if (!v->is_on) {
 		CHECK(r->state == VS_RANGE_BUSY && r->base == v->at &&
-		      r->base + r->span == end);
+		      r->base + r->span == end && v->used == 0);
 		return r->next;
 	}
 	for (;; r = r->next) {
@@ -161,6 +163,7 @@ static void look_at_views(struct vs_pool *pool, struct vs_heap *h)
 	struct vs_range *r = h->first;
 	struct vs_view *last = NULL;
 	CUdeviceptr p = h->base;
+	uint64_t n_asleep = 0;
 
 	while (r) {
 		struct vs_view *v;
@@ -185,8 +188,10 @@ static void look_at_views(struct vs_pool *pool, struct vs_heap *h)
 		CHECK(!v->is_on || s->run != n_runs);
 		s->run = n_runs;
 		last = v;
+		n_asleep += v->is_asleep;
 		r = look_at_view(v, r);
 	}
+	CHECK(h->n_asleep == n_asleep);
 }
 
 /* A range is found by each of its bytes. */
@@ -280,7 +285,8 @@ static void look_at_chunk(struct vs_pool *pool, struct seen *s)
 	}
 	CHECK(owned == c->used && s->used == c->used);
 	CHECK(s->dead == c->dead);
-	CHECK(s->n_on == c->n_on);
+	CHECK(s->n_on == c->n_on && s->n_had == c->n_had);
+	CHECK((c->n_had > 0) == (c->n_on > 0));
 	CHECK(s->n_guests == c->n_guests);
 	if (is_spent(pool, c))
 		CHECK(c->place == VS_CHUNK_NOWHERE && !c->used && !c->n_on);
@@ -337,7 +343,7 @@ void heap_check(struct vs_pool *pool)
 			table[i] = s->next;
 			look_at_chunk(pool, s);
 			held += s->chunk->size;
-			crowded += s->n_on > VS_VIEWS;
+			crowded += s->n_had > VS_VIEWS_MOST;
 			free(s->owners);
 			free(s->idles);
 			free(s);

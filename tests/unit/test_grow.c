@@ -407,7 +407,7 @@ static void test_a_chunk_has_so_many_addresses(void **state)
 		give(p[i]);
 		both = take(4 * MiB);
 		/* then the host waits, once, and the oldest goes for another */
-		assert_in_range(one->n_on, 1, VS_VIEWS_WAITING);
+		assert_in_range(one->n_had, 1, VS_VIEWS_WAITING);
 		assert_int_equal(fake.now - began >= fake.lag_ns,
 				 i > 2 * (VS_VIEWS_WAITING - 1));
 		give(both);
@@ -419,7 +419,7 @@ static void test_a_chunk_has_so_many_addresses(void **state)
 			p[i] = both;
 		}
 	}
-	assert_int_equal(one->n_on, VS_VIEWS_WAITING);
+	assert_int_equal(one->n_had, VS_VIEWS_WAITING);
 	assert_in_range(fake.now - began, fake.lag_ns, 2 * fake.lag_ns);
 	assert_int_equal(fake.natives, 0);
 }

@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/wake.h"
+
+#include "pool/state.h"
+#include "pool/view.h"
+
+/*
+ * Views looked at on either side of one, idle chunks, and chunks that are used
+ * in part: what would take longer is not worth it.
+ */
+enum { SIDE_MOST = 16, CHUNKS_MOST = 64 };
+
+/* What would be idle side by side. */
+struct run {
+	struct vs_view *first;
+	uint64_t span;
+	bool is_part;	/* it begins at the tail of the first */
+	bool is_asleep; /* one of them is */
+};
+
+static bool is_in(const struct vs_heap *h, const struct vs_view *v)
+{
+	return vs_view_is_had(v) && v->at >= h->base && v->at < h->end;
+}
+
+static bool is_idle(const struct vs_view *v)
+{
+	return v->chunk->used == 0;
+}
+
+/* That at an address in the same region, or NULL. */
+static struct vs_view *neighbour(const struct vs_pool *pool,
+				 const struct vs_heap *h,
+				 const struct vs_view *v, CUdeviceptr p)
+{
+	struct vs_view *w =
+		p >= h->base && p < h->end ? vs_view_at(pool, p) : NULL;
+
+	return w && w->region == v->region && vs_view_is_had(w) ? w : NULL;
+}
+
+static struct vs_view *left_of(const struct vs_pool *pool,
+			       const struct vs_heap *h, const struct vs_view *v)
+{
+	return neighbour(pool, h, v, v->at - 1);
+}
+
+static struct vs_view *right_of(const struct vs_pool *pool,
+				const struct vs_heap *h,
+				const struct vs_view *v)
+{
+	return neighbour(pool, h, v, vs_view_end(v));
+}
+
+/* With what is idle left of its first. */
+static void go_left(const struct vs_pool *pool, const struct vs_heap *h,
+		    struct run *run)
+{
+	for (int i = 0; i < SIDE_MOST; i++) {
+		struct vs_view *v = left_of(pool, h, run->first);
+		uint64_t n = !v		  ? 0
+			     : is_idle(v) ? v->chunk->size
+					  : v->chunk->tail;
+
+		if (n == 0)
+			return;
+		run->first = v;
+		run->span += n;
+		run->is_asleep |= v->is_asleep;
+		run->is_part = n < v->chunk->size;
+		if (run->is_part)
+			return;
+	}
+}
+
+/* With what is idle right of a view, its last. */
+static void go_right(const struct vs_pool *pool, const struct vs_heap *h,
+		     const struct vs_view *last, struct run *run)
+{
+	for (int i = 0; i < SIDE_MOST; i++) {
+		const struct vs_view *v = right_of(pool, h, last);
+		uint64_t n = !v		  ? 0
+			     : is_idle(v) ? v->chunk->size
+					  : v->chunk->head;
+
+		if (n == 0)
+			return;
+		run->span += n;
+		run->is_asleep |= v->is_asleep;
+		if (n < v->chunk->size)
+			return;
+		last = v;
+	}
+}
+
+/* What is idle beside a view and, itself, in it: all, or its tail. */
+static void look(const struct vs_pool *pool, const struct vs_heap *h,
+		 struct vs_view *v, uint64_t span, struct run *best)
+{
+	struct run run = {v, is_idle(v) ? v->chunk->size : v->chunk->tail,
+			  !is_idle(v), v->is_asleep};
+
+	if (!run.is_part)
+		go_left(pool, h, &run);
+	go_right(pool, h, v, &run);
+	/* without one that is asleep it was there before, and is not to be */
+	if (run.is_asleep && run.span >= span &&
+	    (!best->first || run.span < best->span))
+		*best = run;
+}
+
+static void look_at_all(const struct vs_pool *pool, const struct vs_heap *h,
+			const struct vs_chunk *c, uint64_t span,
+			struct run *best)
+{
+	struct vs_view *v;
+
+	TAILQ_FOREACH (v, &c->views, link) {
+		if (is_in(h, v))
+			look(pool, h, v, span, best);
+	}
+}
+
+/*
+ * An idle chunk is in each run, or one that begins with the tail of a chunk
+ * ends with the head of the next.
+ */
+static struct run find(struct vs_pool *pool, const struct vs_heap *h,
+		       uint64_t span)
+{
+	struct run best = {NULL, 0, false, false};
+	uint64_t idle = pool->chunks.idle_bytes - pool->chunks.cached_bytes;
+	struct vs_chunk *tail, *c;
+	uint64_t head;
+
+	vs_chunks_refresh(pool);
+	tail = vs_chunk_end_last(pool, VS_CHUNK_TAIL);
+	c = vs_chunk_end_last(pool, VS_CHUNK_HEAD);
+	head = c ? c->head : 0;
+	if (idle + head + (tail ? tail->tail : 0) < span)
+		return best;
+	c = TAILQ_FIRST(&pool->chunks.idle);
+	for (int i = 0; c && i < CHUNKS_MOST; i++) {
+		look_at_all(pool, h, c, span, &best);
+		c = TAILQ_NEXT(c, link);
+	}
+	c = tail;
+	for (int i = 0; c && c->tail + head >= span && i < CHUNKS_MOST; i++) {
+		look_at_all(pool, h, c, span, &best);
+		c = vs_chunk_end_prev(c, VS_CHUNK_TAIL);
+	}
+	return best;
+}
+
+bool vs_wake(struct vs_pool *pool, struct vs_heap *h, uint64_t span)
+{
+	struct run run;
+	bool is_any = false;
+	uint64_t n = 0;
+
+	if (h->n_asleep == 0 || pool->is_contiguous)
+		return false;
+	if (h->vain_touches == pool->chunks.touches && span >= h->vain_span)
+		return false;
+	run = find(pool, h, span);
+	/* as many as must, from the left on */
+	for (struct vs_view *v = run.first; v && n < span;
+	     v = right_of(pool, h, v)) {
+		n += is_idle(v)			     ? v->chunk->size
+		     : v == run.first && run.is_part ? v->chunk->tail
+						     : v->chunk->head;
+		if (!v->is_asleep)
+			continue;
+		if (!vs_view_on(pool, v))
+			break;
+		is_any = true;
+	}
+	if (!run.first) {
+		h->vain_touches = pool->chunks.touches;
+		h->vain_span = span;
+	}
+	return is_any;
+}
