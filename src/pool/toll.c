@@ -14,7 +14,7 @@ enum { DEAR = 40, DEAR_WINDOWS = 4, STILL_DEAR = 15 };
 enum { VAIN_WINDOWS = 20 };
 #define BARRED (300000 * VS_MS)
 
-enum { STEP = 30, MOST = 7 }; /* thousandths of the need; steps */
+enum { STEP = 30, MOST = 10 }; /* thousandths of the need; steps */
 
 /* A quarter less than without is little. */
 static bool is_in_vain(struct vs_toll *t, unsigned share)
