@@ -284,7 +284,8 @@ static inline struct vs_range *take_fit(struct vs_pool *pool,
 		r = vs_heap_take(pool, &pool->heap[kind], span, true);
 	if (!r && is_shelved && kind != VS_HEAP_SLABS)
 		r = make_fit(pool, kind, span);
-	if (!r && vs_wake(pool, &pool->heap[kind], span))
+	if (!r && __builtin_expect(pool->heap[kind].n_asleep > 0, 0) &&
+	    vs_wake(pool, &pool->heap[kind], span))
 		r = vs_heap_take(pool, &pool->heap[kind], span, true);
 	return r;
 }

@@ -158,7 +158,7 @@ bool vs_wake(struct vs_pool *pool, struct vs_heap *h, uint64_t span)
 	bool is_any = false;
 	uint64_t n = 0;
 
-	if (h->n_asleep == 0 || pool->is_contiguous)
+	if (pool->is_contiguous)
 		return false;
 	if (h->vain_touches == pool->chunks.touches && span >= h->vain_span)
 		return false;

@@ -14,9 +14,9 @@ struct vs_pool;
 struct vs_heap;
 
 /*
- * No idle range of a heap has `span` bytes: puts on those views that make the
- * best fit, if any do; whether it did. Without host memory it puts on some, or
- * none.
+ * No idle range of a heap has `span` bytes, but views sleep there: puts on
+ * those that make the best fit, if any do; whether it put on any. Without host
+ * memory it puts on some, or none.
  */
 bool vs_wake(struct vs_pool *pool, struct vs_heap *h, uint64_t span);
 
