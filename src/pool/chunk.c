@@ -283,6 +283,11 @@ void vs_chunks_refresh(struct vs_pool *pool)
 	refresh(pool, UINT_MAX);
 }
 
+void vs_chunks_refresh_some(struct vs_pool *pool, unsigned most)
+{
+	refresh(pool, most);
+}
+
 void vs_chunks_refresh_slowly(struct vs_pool *pool)
 {
 	pthread_mutex_lock(&pool->lock);

@@ -233,6 +233,8 @@ struct vs_chunk *vs_chunk_free_prev(struct vs_chunk *c);
 
 /* Brings up to date what is sorted, of which the following tell. Lock. */
 void vs_chunks_refresh(struct vs_pool *pool);
+/* The same for so many chunks at most: the others may tell what was. Lock. */
+void vs_chunks_refresh_some(struct vs_pool *pool, unsigned most);
 /*
  * The same, before what will want them so: takes the lock, and gives it up in
  * between. Each use of a chunk has it sorted anew, and 60,000 take 6 ms.

@@ -457,6 +457,8 @@ bool vs_view_may_add(struct vs_pool *pool, struct vs_chunk *c)
 
 	if (c->n_had < VS_VIEWS_WAITING)
 		return true;
+	if (c->n_had == UINT8_MAX)
+		return false;
 	TAILQ_FOREACH (v, &c->views, link) {
 		if (may_go(pool, v))
 			return true;
