@@ -117,24 +117,24 @@ static CUresult grow_there(struct vs_pool *pool, enum vs_heap_kind kind,
 /* Views to unmap before a plan is tried again: some 10 ms. */
 enum { SPARES_AT_ONCE = 512 };
 
-/* Unmaps those views of a chunk that are of a heap, and spare. */
+/*
+ * Unmaps those views of a chunk that are of a heap, and spare. From the list's
+ * begin each time: others move in it what wakes and falls asleep meanwhile.
+ */
 static unsigned unmap_spares_of(struct vs_pool *pool, struct vs_chunk *c,
 				const struct vs_heap *h)
 {
-	struct vs_view *v, *next;
+	struct vs_view *v;
 	unsigned n = 0;
 
-	for (v = TAILQ_FIRST(&c->views); v; v = next) {
-		bool is_off;
-
-		next = TAILQ_NEXT(v, link);
+	do {
 		pthread_mutex_lock(&pool->lock);
-		/* first: one of pool/guard is in no heap */
-		is_off = vs_view_is_spare(pool, v) &&
-			 vs_heap_of(pool, v->at) == h && vs_view_off(pool, v);
+		v = vs_view_spare(pool, c, h);
+		if (v && !vs_view_off(pool, v))
+			v = NULL;
 		pthread_mutex_unlock(&pool->lock);
-		n += is_off && unmap(pool, v);
-	}
+		n += v && unmap(pool, v);
+	} while (v);
 	return n;
 }
 

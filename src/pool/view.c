@@ -480,9 +480,17 @@ struct vs_view *vs_view_oldest(struct vs_pool *pool, struct vs_chunk *c)
 	return oldest;
 }
 
-bool vs_view_is_spare(struct vs_pool *pool, const struct vs_view *v)
+struct vs_view *vs_view_spare(struct vs_pool *pool, struct vs_chunk *c,
+			      const struct vs_heap *h)
 {
-	return may_go(pool, v);
+	struct vs_view *v;
+
+	TAILQ_FOREACH (v, &c->views, link) {
+		/* first: one of pool/guard is in no heap */
+		if (may_go(pool, v) && vs_heap_of(pool, v->at) == h)
+			return v;
+	}
+	return NULL;
 }
 
 bool vs_view_is_in(const struct vs_chunk *c, uint64_t region)

@@ -128,8 +128,12 @@ bool vs_view_off(struct vs_pool *pool, struct vs_view *v);
 bool vs_view_may_add(struct vs_pool *pool, struct vs_chunk *c);
 /* The view to give up for another, longest untouched; NULL: none need go. */
 struct vs_view *vs_view_oldest(struct vs_pool *pool, struct vs_chunk *c);
-/* The view may go for its address alone: the chunk has another. */
-bool vs_view_is_spare(struct vs_pool *pool, const struct vs_view *v);
+/*
+ * One in a heap that may go for its address alone, as the chunk has another; or
+ * NULL.
+ */
+struct vs_view *vs_view_spare(struct vs_pool *pool, struct vs_chunk *c,
+			      const struct vs_heap *h);
 /* The chunk is mapped somewhere in a region. */
 bool vs_view_is_in(const struct vs_chunk *c, uint64_t region);
 
