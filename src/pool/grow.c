@@ -253,7 +253,10 @@ static bool views_off(struct vs_pool *pool, struct vs_chunk *c)
 	return true;
 }
 
-/* Back where it was, but for what is unmapped by now. Lock. */
+/*
+ * Back where it was, but for what is unmapped by now, and for what a driver
+ * that unmaps nothing has left. Lock.
+ */
 static void keep(struct vs_pool *pool, struct vs_chunk *c)
 {
 	struct vs_view *v, *next;
@@ -261,7 +264,8 @@ static void keep(struct vs_pool *pool, struct vs_chunk *c)
 	/* one that is put on may be moved in the list */
 	for (v = TAILQ_FIRST(&c->views); v; v = next) {
 		next = TAILQ_NEXT(v, link);
-		if (!vs_view_is_had(v) && v->has_access)
+		if (!vs_view_is_had(v) && v->has_access &&
+		    c->n_had < VS_VIEWS_WAITING)
 			vs_view_on(pool, v);
 	}
 	vs_chunk_sort(pool, c);

@@ -34,14 +34,30 @@ void vs_reuse_go_home(struct vs_pool *pool, struct vs_range *r)
 	vs_heap_give(pool, vs_heap_of(pool, r->base), r);
 }
 
+/* None fits: one at views that sleep, or NULL. Lock. */
+static inline struct vs_range *wake_fit(struct vs_pool *pool,
+					enum vs_heap_kind kind, uint64_t span,
+					bool is_sparing)
+{
+	struct vs_heap *h = &pool->heap[kind];
+
+	if (__builtin_expect(h->n_asleep == 0, 1) || !vs_wake(pool, h, span))
+		return NULL;
+	return vs_heap_take(pool, h, span, is_sparing);
+}
+
 struct vs_range *vs_reuse_anywhere(struct vs_pool *pool, uint64_t span)
 {
-	struct vs_range *r;
+	static const enum vs_heap_kind kinds[] = {VS_HEAP_MIDDLE,
+						  VS_HEAP_LARGE};
+	struct vs_range *r = NULL;
 
 	pthread_mutex_lock(&pool->lock);
-	r = vs_heap_take(pool, &pool->heap[VS_HEAP_MIDDLE], span, false);
-	if (!r)
-		r = vs_heap_take(pool, &pool->heap[VS_HEAP_LARGE], span, false);
+	for (int i = 0; i < 2 && !r; i++) {
+		r = vs_heap_take(pool, &pool->heap[kinds[i]], span, false);
+		if (!r)
+			r = wake_fit(pool, kinds[i], span, false);
+	}
 	pthread_mutex_unlock(&pool->lock);
 	return r;
 }
@@ -284,10 +300,7 @@ static inline struct vs_range *take_fit(struct vs_pool *pool,
 		r = vs_heap_take(pool, &pool->heap[kind], span, true);
 	if (!r && is_shelved && kind != VS_HEAP_SLABS)
 		r = make_fit(pool, kind, span);
-	if (!r && __builtin_expect(pool->heap[kind].n_asleep > 0, 0) &&
-	    vs_wake(pool, &pool->heap[kind], span))
-		r = vs_heap_take(pool, &pool->heap[kind], span, true);
-	return r;
+	return r ? r : wake_fit(pool, kind, span, true);
 }
 
 /*

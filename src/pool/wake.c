@@ -101,9 +101,10 @@ static void look(const struct vs_pool *pool, const struct vs_heap *h,
 	struct run run = {v, is_idle(v) ? v->chunk->size : v->chunk->tail,
 			  !is_idle(v), v->is_asleep};
 
-	if (!run.is_part)
+	if (!run.is_part && !pool->is_contiguous)
 		go_left(pool, h, &run);
-	go_right(pool, h, v, &run);
+	if (!pool->is_contiguous)
+		go_right(pool, h, v, &run);
 	/* without one that is asleep it was there before, and is not to be */
 	if (run.is_asleep && run.span >= span &&
 	    (!best->first || run.span < best->span))
@@ -160,8 +161,6 @@ bool vs_wake(struct vs_pool *pool, struct vs_heap *h, uint64_t span)
 	bool is_any = false;
 	uint64_t n = 0;
 
-	if (pool->is_contiguous)
-		return false;
 	if (h->vain_touches == pool->chunks.touches && span >= h->vain_span)
 		return false;
 	run = find(pool, h, span);

@@ -13,11 +13,12 @@ static CUdeviceptr p[N];
 static uint64_t unit; /* bytes */
 static struct vs_pool *pool;
 
-static int fill_with(uint64_t size)
+static int fill_with(uint64_t size, bool is_contiguous)
 {
 	fresh_driver(139 * GiB);
 	vs_knobs.reuse = VS_REUSE_COMPLETE;
 	vs_knobs.chunk_size.value = size;
+	vs_knobs.contiguous = is_contiguous;
 	vs_knobs.memory_limit.value = N * size;
 	unit = size;
 	for (int i = 0; i < N; i++)
@@ -29,13 +30,19 @@ static int fill_with(uint64_t size)
 static int fresh(void **state)
 {
 	(void)state;
-	return fill_with(2 * MiB);
+	return fill_with(2 * MiB, false);
 }
 
 static int fresh_larger(void **state)
 {
 	(void)state;
-	return fill_with(4 * MiB);
+	return fill_with(4 * MiB, false);
+}
+
+static int fresh_contiguous(void **state)
+{
+	(void)state;
+	return fill_with(16 * MiB, true);
 }
 
 static const struct vs_chunk *chunk_of(CUdeviceptr at)
@@ -208,6 +215,26 @@ static void test_two_parts_wake(void **state)
 	heap_check(pool);
 }
 
+/* Ranges do not merge there; a chunk may be idle in another heap alone. */
+static void test_one_of_another_heap_wakes(void **state)
+{
+	CUdeviceptr middle;
+	unsigned long maps;
+
+	(void)state;
+	give(p[0]);
+	middle = take(6 * MiB);
+	give(middle);
+	p[0] = take(unit);
+	put_to_sleep(1);
+	assert_int_equal(chunk_of(middle)->n_had, 2);
+	maps = fake.maps;
+	give(p[0]);
+	assert_int_equal(take(6 * MiB), middle);
+	assert_int_equal(fake.maps, maps);
+	heap_check(pool);
+}
+
 static void test_what_sleeps_is_given_back(void **state)
 {
 	(void)state;
@@ -248,6 +275,8 @@ int main(void)
 		T(those_not_used_sleep_where_uses_are_many),
 		T(the_best_fit_wakes),
 		cmocka_unit_test_setup(test_two_parts_wake, fresh_larger),
+		cmocka_unit_test_setup(test_one_of_another_heap_wakes,
+				       fresh_contiguous),
 		T(what_sleeps_is_given_back),
 		T(one_that_stays_can_be_had),
 	};
