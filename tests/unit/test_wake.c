@@ -5,6 +5,8 @@
  */
 #include "fake_test.h"
 #include "heap_check.h"
+#include "pool/mark.h"
+#include "pool/reuse.h"
 #include "pool/state.h"
 
 /* Blocks of one size, each a chunk; there is memory for no more. */
@@ -249,6 +251,30 @@ static void test_what_sleeps_is_given_back(void **state)
 	heap_check(pool);
 }
 
+/* Where addresses are short all go but one that is on. */
+static void test_what_sleeps_is_spare(void **state)
+{
+	const struct vs_chunk *one = chunk_of(p[0]);
+	struct vs_heap *h = &pool->heap[VS_HEAP_MIDDLE];
+	struct vs_view *v;
+
+	(void)state;
+	for (int i = 1; i < 6; i++)
+		join_two(0, i);
+	put_to_sleep(1);
+	give(p[0]);
+	pthread_mutex_lock(&pool->lock);
+	vs_mark_settle(pool);
+	assert_true(vs_reuse_harvest(pool));
+	assert_int_equal(one->used, 0);
+	while ((v = vs_view_spare(pool, vs_view_at(pool, p[0])->chunk, h)))
+		assert_true(vs_view_off(pool, v));
+	pthread_mutex_unlock(&pool->lock);
+	assert_int_equal(one->n_had, 1);
+	assert_int_equal(one->n_on, 1);
+	heap_check(pool);
+}
+
 /* A driver that keeps a chunk leaves it as it was. */
 static void test_one_that_stays_can_be_had(void **state)
 {
@@ -278,6 +304,7 @@ int main(void)
 		cmocka_unit_test_setup(test_one_of_another_heap_wakes,
 				       fresh_contiguous),
 		T(what_sleeps_is_given_back),
+		T(what_sleeps_is_spare),
 		T(one_that_stays_can_be_had),
 	};
 
