@@ -115,7 +115,8 @@ void vs_view_unmapped(struct vs_pool *pool, struct vs_view *v);
 unsigned vs_view_cuts(struct vs_pool *pool, const struct vs_view *v);
 /*
  * A view that is off or asleep, with access: its bytes become what they are
- * elsewhere. False without host memory (it stays what it is).
+ * elsewhere, and another of the chunk may fall asleep. False without host
+ * memory (it stays what it is).
  */
 bool vs_view_on(struct vs_pool *pool, struct vs_view *v);
 /*
@@ -124,7 +125,7 @@ bool vs_view_on(struct vs_pool *pool, struct vs_view *v);
  */
 bool vs_view_off(struct vs_pool *pool, struct vs_view *v);
 
-/* The chunk may be mapped at one more address. */
+/* The chunk may be mapped at one more address; of 255 at most (n_had). */
 bool vs_view_may_add(struct vs_pool *pool, struct vs_chunk *c);
 /* The view to give up for another, longest untouched; NULL: none need go. */
 struct vs_view *vs_view_oldest(struct vs_pool *pool, struct vs_chunk *c);
