@@ -15,7 +15,6 @@ enum { LOOKS = 256, SIDE_MOST = 16, SORTED_MOST = 1024 };
 struct run {
 	struct vs_view *first;
 	uint64_t span;
-	bool is_part;	/* it begins at the tail of the first */
 	bool is_asleep; /* one of them is */
 };
 
@@ -27,6 +26,12 @@ static bool is_in(const struct vs_heap *h, const struct vs_view *v)
 static bool is_idle(const struct vs_view *v)
 {
 	return v->chunk->used == 0;
+}
+
+/* Idle bytes of a view, from one end on. */
+static uint64_t idle_at(const struct vs_view *v, enum vs_chunk_end end)
+{
+	return is_idle(v) ? v->chunk->size : vs_chunk_idle_at(v->chunk, end);
 }
 
 /* That at an address in the same region, or NULL. */
@@ -59,17 +64,14 @@ static void go_left(const struct vs_pool *pool, const struct vs_heap *h,
 {
 	for (int i = 0; i < SIDE_MOST; i++) {
 		struct vs_view *v = left_of(pool, h, run->first);
-		uint64_t n = !v		  ? 0
-			     : is_idle(v) ? v->chunk->size
-					  : v->chunk->tail;
+		uint64_t n = v ? idle_at(v, VS_CHUNK_TAIL) : 0;
 
 		if (n == 0)
 			return;
 		run->first = v;
 		run->span += n;
 		run->is_asleep |= v->is_asleep;
-		run->is_part = n < v->chunk->size;
-		if (run->is_part)
+		if (n < v->chunk->size)
 			return;
 	}
 }
@@ -80,9 +82,7 @@ static void go_right(const struct vs_pool *pool, const struct vs_heap *h,
 {
 	for (int i = 0; i < SIDE_MOST; i++) {
 		const struct vs_view *v = right_of(pool, h, last);
-		uint64_t n = !v		  ? 0
-			     : is_idle(v) ? v->chunk->size
-					  : v->chunk->head;
+		uint64_t n = v ? idle_at(v, VS_CHUNK_HEAD) : 0;
 
 		if (n == 0)
 			return;
@@ -98,10 +98,9 @@ static void go_right(const struct vs_pool *pool, const struct vs_heap *h,
 static void look(const struct vs_pool *pool, const struct vs_heap *h,
 		 struct vs_view *v, uint64_t span, struct run *best)
 {
-	struct run run = {v, is_idle(v) ? v->chunk->size : v->chunk->tail,
-			  !is_idle(v), v->is_asleep};
+	struct run run = {v, idle_at(v, VS_CHUNK_TAIL), v->is_asleep};
 
-	if (!run.is_part && !pool->is_contiguous)
+	if (is_idle(v) && !pool->is_contiguous)
 		go_left(pool, h, &run);
 	if (!pool->is_contiguous)
 		go_right(pool, h, v, &run);
@@ -132,7 +131,7 @@ static int look_at_all(const struct vs_pool *pool, const struct vs_heap *h,
 static struct run find(struct vs_pool *pool, const struct vs_heap *h,
 		       uint64_t span)
 {
-	struct run best = {NULL, 0, false, false};
+	struct run best = {NULL, 0, false};
 	uint64_t idle = pool->chunks.idle_bytes - pool->chunks.cached_bytes;
 	struct vs_chunk *tail, *c;
 	uint64_t head;
@@ -167,9 +166,7 @@ bool vs_wake(struct vs_pool *pool, struct vs_heap *h, uint64_t span)
 	/* as many as must, from the left on */
 	for (struct vs_view *v = run.first; v && n < span;
 	     v = right_of(pool, h, v)) {
-		n += is_idle(v)			     ? v->chunk->size
-		     : v == run.first && run.is_part ? v->chunk->tail
-						     : v->chunk->head;
+		n += idle_at(v, v == run.first ? VS_CHUNK_TAIL : VS_CHUNK_HEAD);
 		if (!v->is_asleep)
 			continue;
 		if (!vs_view_on(pool, v))

@@ -52,13 +52,13 @@ static const struct vs_chunk *chunk_of(CUdeviceptr at)
 	return vs_view_at(pool, at)->chunk;
 }
 
-/* Frees these, and takes them again, each in its chunk. */
 static void free_some(const int *which, int n)
 {
 	for (int i = 0; i < n; i++)
 		give(p[which[i]]);
 }
 
+/* They are taken again, each in its chunk. */
 static void take_some(const int *which, int n)
 {
 	const struct vs_chunk *was[N];
