@@ -308,26 +308,21 @@ void vs_view_unmapped(struct vs_pool *pool, struct vs_view *v)
 	vs_meta_free(v, sizeof(*v));
 }
 
-static struct vs_view *other_on(const struct vs_view *v)
+/* Another of the chunk that is on, or asleep; or NULL. */
+static struct vs_view *other(const struct vs_view *v, bool may_sleep)
 {
 	struct vs_view *w;
 
 	TAILQ_FOREACH (w, &v->chunk->views, link) {
-		if (w != v && w->is_on)
+		if (w != v && (w->is_on || (may_sleep && w->is_asleep)))
 			return w;
 	}
 	return NULL;
 }
 
-static struct vs_view *other_had(const struct vs_view *v)
+static struct vs_view *other_on(const struct vs_view *v)
 {
-	struct vs_view *w;
-
-	TAILQ_FOREACH (w, &v->chunk->views, link) {
-		if (w != v && vs_view_is_had(w))
-			return w;
-	}
-	return NULL;
+	return other(v, false);
 }
 
 unsigned vs_view_cuts(struct vs_pool *pool, const struct vs_view *v)
@@ -379,7 +374,7 @@ static void count_had(struct vs_pool *pool, const struct vs_view *v, int by)
 		return;
 	vs_heap_of(pool, v->at)->n_shared += (uint64_t)by;
 	if (n_others == 1)
-		vs_heap_of(pool, other_had(v)->at)->n_shared += (uint64_t)by;
+		vs_heap_of(pool, other(v, true)->at)->n_shared += (uint64_t)by;
 }
 
 static void wake_up(struct vs_pool *pool, struct vs_view *v)
