@@ -80,14 +80,32 @@ static uint64_t slab_space(const struct vs_pool *pool, uint64_t sixteenth)
 		       : wanted / VS_GRANULE * VS_GRANULE;
 }
 
+/*
+ * Addresses of a heap's trunk (Note [Trunk] in pool/heap): for the whole device
+ * twice, as what was released leaves holes there; but most are for what is
+ * moved.
+ */
+static uint64_t trunk_space(const struct vs_pool *pool, uint64_t heap)
+{
+	uint64_t wanted = 2 * pool->dev.total;
+
+	if (pool->is_contiguous)
+		return 0;
+	if (wanted > heap / 4)
+		wanted = heap / 4;
+	return wanted / VS_GRANULE * VS_GRANULE;
+}
+
 static bool make_heaps(struct vs_pool *pool, CUdeviceptr slabs_end,
 		       CUdeviceptr middle_end, CUdeviceptr large_end)
 {
-	return vs_heap_init(pool, &pool->heap[VS_HEAP_SLABS], pool->base,
+	return vs_heap_init(pool, &pool->heap[VS_HEAP_SLABS], pool->base, 0,
 			    slabs_end) &&
 	       vs_heap_init(pool, &pool->heap[VS_HEAP_MIDDLE], slabs_end,
+			    trunk_space(pool, middle_end - slabs_end),
 			    middle_end) &&
 	       vs_heap_init(pool, &pool->heap[VS_HEAP_LARGE], middle_end,
+			    trunk_space(pool, large_end - middle_end),
 			    large_end);
 }
 
@@ -116,6 +134,9 @@ bool vs_arena_lay_out(struct vs_pool *pool)
 	vs_owner_init(pool, table + by_slab + by_chunk);
 	if (make_heaps(pool, slabs_end, middle_end, large_end))
 		return true;
+	for (int k = 0; k < VS_N_HEAPS; k++)
+		vs_heap_drop(&pool->heap[k]);
+	vs_heap_unstock(pool);
 	vs_meta_drop_table(table, size);
 	return false;
 }

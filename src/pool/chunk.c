@@ -57,6 +57,7 @@ void vs_chunks_init(struct vs_pool *pool, void *table)
 	TAILQ_INIT(&cs->all);
 	TAILQ_INIT(&cs->idle);
 	TAILQ_INIT(&cs->cached);
+	cs->regions = VS_TRUNK_REGION;
 	RB_INIT(&cs->free);
 	RB_INIT(&cs->heads);
 	RB_INIT(&cs->tails);

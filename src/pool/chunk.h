@@ -181,7 +181,7 @@ struct vs_chunks {
 	uint64_t whole_bytes;  /* of both lists, Note [Whole] */
 	uint64_t count;
 	uint64_t n_crowded; /* with more than VS_VIEWS_MOST; grow lock, too */
-	uint64_t serial, regions; /* the last ones given */
+	uint64_t serial, regions; /* the last ones given; see VS_TRUNK_REGION */
 };
 
 /* Idle bytes that a request may have a part of. Lock. */

@@ -7,6 +7,8 @@
 
 /* See place_among_guests(): from such a part beyond need on; ends looked at. */
 enum { GUESTS_SHARE = 8, HOSTS_TRIED = 16 };
+/* In the trunk a fit may be larger by such a part of the request. */
+enum { NEARER = 48 };
 
 static int compare_size(const struct vs_range *a, const struct vs_range *b)
 {
@@ -20,64 +22,94 @@ static int compare_size(const struct vs_range *a, const struct vs_range *b)
 RB_GENERATE_STATIC(vs_size_tree, vs_range, by_size, compare_size)
 #undef __unused
 
+/* Those of the part of the heap that a range is in. */
+static inline struct vs_by_size *part_of(struct vs_heap *h,
+					 const struct vs_range *r)
+{
+	return &h->part[r->base < h->trunk_end ? VS_TRUNK : VS_AWAY];
+}
+
 /* Puts an idle range or a hole among those of its size; takes it out. */
 static void list(struct vs_heap *h, struct vs_range *r)
 {
+	struct vs_by_size *s = part_of(h, r);
 	unsigned bin;
 
 	if (r->state == VS_RANGE_HOLE) {
-		RB_INSERT(vs_size_tree, &h->holes, r);
+		RB_INSERT(vs_size_tree, &s->holes, r);
 		return;
 	}
 	bin = vs_bin_of(r->span);
-	RB_INSERT(vs_size_tree, &h->idle[bin], r);
-	vs_bins_fill(&h->filled, bin);
+	RB_INSERT(vs_size_tree, &s->idle[bin], r);
+	vs_bins_fill(&s->filled, bin);
 }
 
 static void unlist(struct vs_heap *h, struct vs_range *r)
 {
+	struct vs_by_size *s = part_of(h, r);
 	unsigned bin;
 
 	if (r->state == VS_RANGE_HOLE) {
-		RB_REMOVE(vs_size_tree, &h->holes, r);
+		RB_REMOVE(vs_size_tree, &s->holes, r);
 		return;
 	}
 	bin = vs_bin_of(r->span);
-	RB_REMOVE(vs_size_tree, &h->idle[bin], r);
-	if (RB_EMPTY(&h->idle[bin]))
-		vs_bins_empty(&h->filled, bin);
+	RB_REMOVE(vs_size_tree, &s->idle[bin], r);
+	if (RB_EMPTY(&s->idle[bin]))
+		vs_bins_empty(&s->filled, bin);
 }
 
 /* The smallest idle range of a bin or those behind it; or NULL. */
-static struct vs_range *smallest_from(struct vs_heap *h, unsigned bin)
+static struct vs_range *smallest_from(struct vs_by_size *s, unsigned bin)
 {
-	bin = vs_bins_from(&h->filled, bin);
-	return bin < VS_RANGE_BINS ? RB_MIN(vs_size_tree, &h->idle[bin]) : NULL;
+	bin = vs_bins_from(&s->filled, bin);
+	return bin < VS_RANGE_BINS ? RB_MIN(vs_size_tree, &s->idle[bin]) : NULL;
 }
 
 /* The largest idle range of the bins before one, or NULL. */
-static struct vs_range *largest_before(struct vs_heap *h, unsigned bin)
+static struct vs_range *largest_before(struct vs_by_size *s, unsigned bin)
 {
-	bin = vs_bins_before(&h->filled, bin);
-	return bin < VS_RANGE_BINS ? RB_MAX(vs_size_tree, &h->idle[bin]) : NULL;
+	bin = vs_bins_before(&s->filled, bin);
+	return bin < VS_RANGE_BINS ? RB_MAX(vs_size_tree, &s->idle[bin]) : NULL;
 }
 
-/* The smallest idle range of at least `span` bytes, or NULL. */
-static struct vs_range *find_fit(struct vs_heap *h, uint64_t span)
+/* The smallest idle range of a part with `span` bytes or more, or NULL. */
+static struct vs_range *find_in(struct vs_by_size *s, uint64_t span)
 {
 	struct vs_range wanted = {.span = span, .base = 0};
 	unsigned bin = vs_bin_of(span);
-	struct vs_range *r = RB_NFIND(vs_size_tree, &h->idle[bin], &wanted);
+	struct vs_range *r = RB_NFIND(vs_size_tree, &s->idle[bin], &wanted);
 
-	return r ? r : smallest_from(h, bin + 1);
+	return r ? r : smallest_from(s, bin + 1);
 }
 
-/* The next larger one (or at a higher address), or NULL. */
-static struct vs_range *larger(struct vs_heap *h, struct vs_range *r)
+/* Of the best fits of both parts, or NULL, the one to take; Note [Trunk]. */
+static inline bool is_nearer(const struct vs_pool *pool,
+			     const struct vs_range *near,
+			     const struct vs_range *away)
+{
+	return near && (pool->is_trunk_first || !away ||
+			near->span <= away->span + away->span / NEARER);
+}
+
+/* The smallest idle range of at least `span` bytes, or NULL. */
+static inline struct vs_range *find_fit(const struct vs_pool *pool,
+					struct vs_heap *h, uint64_t span)
+{
+	struct vs_range *near = find_in(&h->part[VS_TRUNK], span), *away;
+
+	if (near && pool->is_trunk_first)
+		return near;
+	away = find_in(&h->part[VS_AWAY], span);
+	return is_nearer(pool, near, away) ? near : away;
+}
+
+/* The next larger one of the part (or at a higher address), or NULL. */
+static struct vs_range *larger(struct vs_by_size *s, struct vs_range *r)
 {
 	struct vs_range *next = RB_NEXT(vs_size_tree, NULL, r);
 
-	return next ? next : smallest_from(h, vs_bin_of(r->span) + 1);
+	return next ? next : smallest_from(s, vs_bin_of(r->span) + 1);
 }
 
 bool vs_heap_stock(struct vs_pool *pool, unsigned n)
@@ -92,6 +124,17 @@ bool vs_heap_stock(struct vs_pool *pool, unsigned n)
 		pool->stock.n++;
 	}
 	return true;
+}
+
+void vs_heap_unstock(struct vs_pool *pool)
+{
+	struct vs_range *r;
+
+	while ((r = pool->stock.first)) {
+		pool->stock.first = r->next;
+		vs_meta_free(r, sizeof(*r));
+	}
+	pool->stock.n = 0;
 }
 
 /* The second line is not touched: id is 0 since the last death. */
@@ -114,23 +157,46 @@ static void to_stock(struct vs_pool *pool, struct vs_range *r)
 }
 
 bool vs_heap_init(struct vs_pool *pool, struct vs_heap *h, CUdeviceptr base,
-		  CUdeviceptr end)
+		  uint64_t trunk, CUdeviceptr end)
 {
-	struct vs_range *r;
+	struct vs_range *r, *rest = NULL;
 
-	if (!vs_heap_stock(pool, 1))
+	if (!vs_heap_stock(pool, 2))
 		return false;
 	r = from_stock(pool);
 	h->base = base;
+	h->trunk_end = base + trunk;
 	h->end = end;
-	RB_INIT(&h->holes);
 	r->base = base;
 	r->span = end - base;
 	r->state = VS_RANGE_HOLE;
 	r->prev = r->next = NULL;
 	h->first = h->last = r;
+	if (trunk > 0)
+		rest = vs_heap_cut(pool, h, r, trunk);
 	list(h, r);
+	if (rest)
+		list(h, rest);
 	return true;
+}
+
+void vs_heap_drop(struct vs_heap *h)
+{
+	struct vs_range *r;
+
+	while ((r = h->first)) {
+		h->first = r->next;
+		vs_meta_free(r, sizeof(*r));
+	}
+}
+
+bool vs_heap_is_bare(const struct vs_heap *h)
+{
+	const struct vs_range *second = h->first->next;
+
+	return h->first->state == VS_RANGE_HOLE &&
+	       (!second ||
+		(second == h->last && second->state == VS_RANGE_HOLE));
 }
 
 /*
@@ -223,24 +289,27 @@ struct vs_range *vs_heap_join(struct vs_pool *pool, struct vs_heap *h,
 }
 
 /* Whether a range and the one right of it are one, both idle or holes. */
-static bool may_merge(struct vs_pool *pool, struct vs_range *left)
+static bool may_merge(struct vs_pool *pool, const struct vs_heap *h,
+		      struct vs_range *left)
 {
 	struct vs_range *right = left->next;
 
 	if (!right || right->state != left->state)
 		return false;
-	return left->state == VS_RANGE_HOLE || vs_views_join(pool, right->base);
+	if (left->state == VS_RANGE_HOLE)
+		return right->base != h->trunk_end;
+	return vs_views_join(pool, right->base);
 }
 
 void vs_heap_settle(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r,
 		    enum vs_range_state state)
 {
 	r->state = state;
-	if (may_merge(pool, r)) {
+	if (may_merge(pool, h, r)) {
 		unlist(h, r->next);
 		r = vs_heap_join(pool, h, r);
 	}
-	if (r->prev && r->prev->state == state && may_merge(pool, r->prev)) {
+	if (r->prev && r->prev->state == state && may_merge(pool, h, r->prev)) {
 		unlist(h, r->prev);
 		r = vs_heap_join(pool, h, r->prev);
 	}
@@ -302,15 +371,12 @@ static CUdeviceptr place_in(const struct vs_pool *pool,
 	return r->base;
 }
 
-/*
- * The next fit that breaks no chunk of Note [Whole] in pool/chunk, or NULL, and
- * where in it; `is_sparing`: nor comes first in one of Note [Vast].
- */
-static __attribute__((noinline)) struct vs_range *
-skip_vast(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r,
-	  uint64_t span, bool is_sparing, CUdeviceptr *base_out)
+/* See skip_vast(): of one part. */
+static struct vs_range *skip_vast_in(struct vs_pool *pool, struct vs_by_size *s,
+				     uint64_t span, bool is_sparing,
+				     CUdeviceptr *base_out)
 {
-	for (; r; r = larger(h, r)) {
+	for (struct vs_range *r = find_in(s, span); r; r = larger(s, r)) {
 		CUdeviceptr place[] = {place_in(pool, r, span), r->base,
 				       r->base + r->span - span};
 
@@ -323,6 +389,26 @@ skip_vast(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r,
 		}
 	}
 	return NULL;
+}
+
+/*
+ * The first fit that breaks no chunk of Note [Whole] in pool/chunk, or NULL,
+ * and where in it; `is_sparing`: nor comes first in one of Note [Vast].
+ */
+static __attribute__((noinline)) struct vs_range *
+skip_vast(struct vs_pool *pool, struct vs_heap *h, uint64_t span,
+	  bool is_sparing, CUdeviceptr *base_out)
+{
+	CUdeviceptr base;
+	struct vs_range *near =
+		skip_vast_in(pool, &h->part[VS_TRUNK], span, is_sparing, &base);
+	struct vs_range *away = skip_vast_in(pool, &h->part[VS_AWAY], span,
+					     is_sparing, base_out);
+
+	if (!is_nearer(pool, near, away))
+		return away;
+	*base_out = base;
+	return near;
 }
 
 /* A view of the chunk in a heap, or NULL. */
@@ -394,14 +480,14 @@ place_among_guests(struct vs_pool *pool, const struct vs_heap *h,
 struct vs_range *vs_heap_take(struct vs_pool *pool, struct vs_heap *h,
 			      uint64_t span, bool is_sparing)
 {
-	struct vs_range *r = find_fit(h, span);
+	struct vs_range *r = find_fit(pool, h, span);
 	CUdeviceptr base;
 
 	if (!r)
 		return NULL;
 	base = place_in(pool, r, span);
 	if (__builtin_expect(pool->chunks.vast_bytes > 0, 0))
-		r = skip_vast(pool, h, r, span, is_sparing, &base);
+		r = skip_vast(pool, h, span, is_sparing, &base);
 	if (!r)
 		return NULL;
 	if (h == &pool->heap[VS_HEAP_LARGE] && !pool->is_contiguous &&
@@ -461,25 +547,29 @@ struct vs_range *vs_heap_at(const struct vs_pool *pool, CUdeviceptr p)
 	return r;
 }
 
-struct vs_range *vs_heap_hole(struct vs_heap *h, uint64_t span)
+struct vs_range *vs_heap_hole(struct vs_heap *h, enum vs_heap_part part,
+			      uint64_t span)
 {
 	struct vs_range wanted = {.span = span, .base = 0};
 
-	return RB_NFIND(vs_size_tree, &h->holes, &wanted);
+	return RB_NFIND(vs_size_tree, &h->part[part].holes, &wanted);
 }
 
-struct vs_range *vs_heap_below(struct vs_heap *h, uint64_t span)
+struct vs_range *vs_heap_below(struct vs_heap *h, enum vs_heap_part part,
+			       uint64_t span)
 {
+	struct vs_by_size *s = &h->part[part];
 	struct vs_range wanted = {.span = span, .base = 0};
 	unsigned bin = vs_bin_of(span);
-	struct vs_range *r = RB_NFIND(vs_size_tree, &h->idle[bin], &wanted);
+	struct vs_range *r = RB_NFIND(vs_size_tree, &s->idle[bin], &wanted);
 
-	return r ? vs_heap_smaller(h, r) : largest_before(h, bin + 1);
+	return r ? vs_heap_smaller(h, r) : largest_before(s, bin + 1);
 }
 
 struct vs_range *vs_heap_smaller(struct vs_heap *h, struct vs_range *r)
 {
 	struct vs_range *smaller = RB_PREV(vs_size_tree, NULL, r);
 
-	return smaller ? smaller : largest_before(h, vs_bin_of(r->span));
+	return smaller ? smaller
+		       : largest_before(part_of(h, r), vs_bin_of(r->span));
 }

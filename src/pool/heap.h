@@ -18,6 +18,15 @@
  * had at any other address. A shadow is as long as the part of the range that
  * lies in the chunk, and shadows never merge: when the range is given back,
  * its shadows are found by their address and turn idle as they are.
+ *
+ * Note [Trunk]: new chunks that a program needs are mapped side by side, at the
+ * heap's begin, and stay so: one region, in which whatever is idle side by side
+ * is one range. Away from it are the other views, of chunks that were moved for
+ * one request. A program that does the same again and again comes to rest in
+ * the trunk if there is some more than it needs, and only there: what is best
+ * by size alone may be anywhere, each time elsewhere, and was made of chunks
+ * that are missing in the trunk. So where moving takes time (pool/toll) the
+ * trunk is asked first. Else, by size: in tight memory that packs better.
  */
 #ifndef VS_POOL_HEAP_H
 #define VS_POOL_HEAP_H
@@ -84,15 +93,23 @@ static inline void vs_range_set_ctx(struct vs_range *r, struct vs_ctx *ctx)
 	__atomic_store_n(&r->ctx, ctx, __ATOMIC_RELAXED);
 }
 
+/* Parts of a heap: what is in the trunk, by address, and what is not. */
+enum vs_heap_part { VS_AWAY, VS_TRUNK, VS_N_PARTS };
+
+struct vs_by_size {
+	struct vs_size_tree holes;
+	struct vs_bins filled;
+	struct vs_size_tree idle[VS_RANGE_BINS];
+};
+
 struct vs_heap {
 	CUdeviceptr base, end; /* constant */
+	CUdeviceptr trunk_end; /* constant; `base`: it has none */
 	struct vs_range *first, *last;
-	struct vs_size_tree holes;
 	uint64_t n_shared; /* views had here, of chunks with another had */
 	uint64_t n_asleep; /* views here */
 	uint64_t vain_span, vain_touches; /* pool/wake: looked in vain then */
-	struct vs_bins filled;
-	struct vs_size_tree idle[VS_RANGE_BINS];
+	struct vs_by_size part[VS_N_PARTS];
 };
 
 /* Structs for ranges to come, so that a change cannot fail half-way. */
@@ -101,14 +118,24 @@ struct vs_stock {
 	unsigned n;
 };
 
-/* One hole over [base, end). False without host memory. */
+/*
+ * One hole over [base, end), or two that never merge, if the trunk has any
+ * bytes: its, and that of the rest. False without host memory.
+ */
 bool vs_heap_init(struct vs_pool *pool, struct vs_heap *h, CUdeviceptr base,
-		  CUdeviceptr end);
+		  uint64_t trunk, CUdeviceptr end);
+/* Of a heap with nothing in it, or that is all zero: its structs go. */
+void vs_heap_drop(struct vs_heap *h);
+/* Nothing is mapped there. */
+bool vs_heap_is_bare(const struct vs_heap *h);
 /* Sees to it that the next n cuts cannot fail. False without host memory. */
 bool vs_heap_stock(struct vs_pool *pool, unsigned n);
+/* What is left of that goes. */
+void vs_heap_unstock(struct vs_pool *pool);
 
 /*
- * Best fit: a live range of `span` bytes out of an idle one, lowest address
+ * Best fit (of the trunk, where pool.is_trunk_first): a live range of `span`
+ * bytes out of an idle one, lowest address
  * first (or, for Note [Guests] in pool/chunk.h, beside others); NULL if none is
  * large enough, or all that are would have to break a chunk (Note [Whole] in
  * pool/chunk.h), or `is_sparing` and they lie in one that is much too large
@@ -159,9 +186,12 @@ void vs_heap_settle(struct vs_pool *pool, struct vs_heap *h, struct vs_range *r,
 /* The range that `p` lies in, which is not a hole. */
 struct vs_range *vs_heap_at(const struct vs_pool *pool, CUdeviceptr p);
 /* Smallest hole of at least `span` bytes, or NULL. */
-struct vs_range *vs_heap_hole(struct vs_heap *h, uint64_t span);
-/* Largest idle range below `span` bytes, and the next smaller one; or NULL. */
-struct vs_range *vs_heap_below(struct vs_heap *h, uint64_t span);
+struct vs_range *vs_heap_hole(struct vs_heap *h, enum vs_heap_part part,
+			      uint64_t span);
+/* Largest idle range of a part below `span` bytes; the next smaller; or NULL.
+ */
+struct vs_range *vs_heap_below(struct vs_heap *h, enum vs_heap_part part,
+			       uint64_t span);
 struct vs_range *vs_heap_smaller(struct vs_heap *h, struct vs_range *r);
 
 #endif

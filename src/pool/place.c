@@ -35,7 +35,7 @@ struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
 
 	if (pool->is_contiguous)
 		return NULL;
-	r = vs_heap_below(plan->heap, span);
+	r = vs_heap_below(plan->heap, VS_AWAY, span);
 	for (int i = 0; r && r->span >= least && i < BASES_TRIED; i++) {
 		bool is_right = is_room(r->next, span);
 
@@ -48,6 +48,19 @@ struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
 		r = vs_heap_smaller(plan->heap, r);
 	}
 	return NULL;
+}
+
+struct vs_range *vs_place_trunk_base(struct vs_pool *pool,
+				     const struct vs_plan *plan, uint64_t least)
+{
+	struct vs_range *hole = vs_heap_hole(plan->heap, VS_TRUNK, plan->span);
+	struct vs_range *r = hole ? hole->prev : NULL;
+
+	if (!r || r->state != VS_RANGE_IDLE || r->span < least ||
+	    r->span >= plan->span || vs_views_break(pool, r->base, r->span) ||
+	    (plan->is_alone && !is_a_block(pool, r, plan->span)))
+		return NULL;
+	return r;
 }
 
 CUresult vs_place_extend(struct vs_pool *pool, struct vs_plan *plan,
@@ -71,9 +84,29 @@ static CUdeviceptr begin_in(const struct vs_pool *pool, const struct vs_heap *h,
 	return hole == h->first ? hole->base : pool->base + at / unit * unit;
 }
 
+/* At the trunk's end, or where something went; or *place_out is NULL. */
+static CUresult trunk_place(struct vs_pool *pool, struct vs_plan *plan,
+			    struct vs_range **place_out)
+{
+	struct vs_heap *h = plan->heap;
+	bool is_vast = plan->filled >= VS_STRETCH;
+	uint64_t unit = is_vast ? VS_STRETCH : VS_GRANULE;
+	struct vs_range *hole =
+		vs_heap_hole(h, VS_TRUNK, plan->filled + (is_vast ? unit : 0));
+
+	*place_out = NULL;
+	if (!hole)
+		return CUDA_SUCCESS;
+	plan->region = VS_TRUNK_REGION;
+	*place_out = vs_heap_claim(
+		pool, h, hole, begin_in(pool, h, hole, 0, unit), plan->filled);
+	return *place_out ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 /*
  * Makes room for a region of its own, with room to extend the one before. It is
- * not far: the tables on the host are touched at the heap's begin.
+ * not far: the tables on the host are touched at the heap's begin. Where there
+ * is no other, what the trunk does not need yet will do.
  */
 static CUresult fresh_place(struct vs_pool *pool, struct vs_plan *plan,
 			    struct vs_range **place_out)
@@ -89,13 +122,16 @@ static CUresult fresh_place(struct vs_pool *pool, struct vs_plan *plan,
 	if (plan->filled >= VS_STRETCH)
 		unit = VS_STRETCH;
 	while (gap >= VS_GRANULE &&
-	       !(hole = vs_heap_hole(h, plan->filled + 2 * gap + unit)))
+	       !(hole = vs_heap_hole(h, VS_AWAY,
+				     plan->filled + 2 * gap + unit)))
 		gap /= 4;
 	if (!hole) {
 		gap = 0;
 		unit = VS_GRANULE;
-		hole = vs_heap_hole(h, plan->filled);
+		hole = vs_heap_hole(h, VS_AWAY, plan->filled);
 	}
+	if (!hole)
+		hole = vs_heap_hole(h, VS_TRUNK, plan->filled);
 	if (!hole)
 		return VS_PLACE_NO_SPACE;
 	*place_out =
@@ -134,9 +170,9 @@ static bool cut_spots(struct vs_pool *pool, struct vs_plan *plan,
 
 CUresult vs_place_steps(struct vs_pool *pool, struct vs_plan *plan)
 {
-	struct vs_range *base = plan->base, *hole, *place;
+	struct vs_range *base = plan->base, *hole, *place = NULL;
 	CUdeviceptr at;
-	CUresult r;
+	CUresult r = CUDA_SUCCESS;
 
 	if (base) {
 		hole = plan->is_leftward ? base->prev : base->next;
@@ -146,7 +182,10 @@ CUresult vs_place_steps(struct vs_pool *pool, struct vs_plan *plan)
 			return VS_PLACE_NO_ROOM;
 		place = vs_heap_claim(pool, plan->heap, hole, at, plan->filled);
 	} else {
-		r = fresh_place(pool, plan, &place);
+		if (plan->is_trunk)
+			r = trunk_place(pool, plan, &place);
+		if (r == CUDA_SUCCESS && !place)
+			r = fresh_place(pool, plan, &place);
 		if (r != CUDA_SUCCESS)
 			return r;
 	}

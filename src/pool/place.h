@@ -18,12 +18,19 @@
 #define VS_PLACE_NO_SPACE ((CUresult)-2)
 
 /*
- * The largest idle range below the request, of `least` bytes or more, that a
- * hole lies beside, or NULL; *is_leftward_out: the hole is left of it, and not
- * right. Only what was a block, if the plan is_alone.
+ * Away from the trunk, the largest idle range below the request, of `least`
+ * bytes or more, that a hole lies beside, or NULL; *is_leftward_out: the hole
+ * is left of it, and not right. Only what was a block, if the plan is_alone.
  */
 struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
 			       uint64_t least, bool *is_leftward_out);
+/*
+ * What is idle where the trunk has room for the request, if it is less, and
+ * `least` bytes or more; or NULL. Only what was a block, if the plan is_alone.
+ */
+struct vs_range *vs_place_trunk_base(struct vs_pool *pool,
+				     const struct vs_plan *plan,
+				     uint64_t least);
 /* The plan extends `base`, which is busy from now on. */
 CUresult vs_place_extend(struct vs_pool *pool, struct vs_plan *plan,
 			 struct vs_range *base, bool is_leftward);

@@ -370,10 +370,8 @@ static bool add_several(struct vs_pool *pool, struct vs_plan *plan,
  */
 static bool has_gone_back(const struct vs_pool *pool, enum vs_heap_kind kind)
 {
-	const struct vs_heap *h = &pool->heap[kind];
-
-	return atomic_load(&pool->is_prepared) && h->first == h->last &&
-	       h->first->state == VS_RANGE_HOLE;
+	return atomic_load(&pool->is_prepared) &&
+	       vs_heap_is_bare(&pool->heap[kind]);
 }
 
 /* The granule of which the block needs a part only is a chunk of its own. */
@@ -450,13 +448,36 @@ static CUresult plan_within(struct vs_pool *pool, struct vs_plan *plan)
  * Bytes of the smallest idle range that is worth looking at. A program at its
  * need can have nothing within it, whichever of hundreds is extended. 0: all.
  */
-static uint64_t least_base(struct vs_pool *pool, const struct vs_plan *plan,
-			   enum vs_grow_how how)
+static uint64_t least_base(struct vs_pool *pool, const struct vs_plan *plan)
 {
 	uint64_t room = allowance(pool) + pool->chunks.cached_bytes;
 
-	return how == VS_GROW_WITHIN && plan->span > room ? plan->span - room
-							  : 0;
+	return plan->span > room ? plan->span - room : 0;
+}
+
+/*
+ * What new chunks within need extend, or NULL; most do so with the trunk. But a
+ * buffer that grows little by little, and was moved, has its last place and
+ * room behind it.
+ */
+static struct vs_range *base_within(struct vs_pool *pool, struct vs_plan *plan,
+				    bool may_extend, bool *is_leftward_out)
+{
+	uint64_t least = least_base(pool, plan), most = plan->span / 8 * 7;
+	struct vs_range *r = NULL;
+
+	plan->is_alone = is_alone(pool, plan->kind);
+	plan->is_trunk = vs_heap_hole(plan->heap, VS_TRUNK, plan->span) != NULL;
+	if (!may_extend)
+		return NULL;
+	r = vs_place_base(pool, plan,
+			  plan->is_trunk && least < most ? most : least,
+			  is_leftward_out);
+	if (!r && plan->is_trunk) {
+		r = vs_place_trunk_base(pool, plan, least);
+		*is_leftward_out = false;
+	}
+	return r;
 }
 
 /* What is to be mapped where; leaves what it did to be dropped. */
@@ -467,10 +488,10 @@ static CUresult decide(struct vs_pool *pool, struct vs_plan *plan,
 	CUresult r = CUDA_SUCCESS;
 	bool is_leftward;
 
-	plan->is_alone = how == VS_GROW_WITHIN && is_alone(pool, plan->kind);
-	if (may_extend)
-		base = vs_place_base(pool, plan, least_base(pool, plan, how),
-				     &is_leftward);
+	if (how == VS_GROW_WITHIN)
+		base = base_within(pool, plan, may_extend, &is_leftward);
+	else if (may_extend)
+		base = vs_place_base(pool, plan, 0, &is_leftward);
 	if (how != VS_GROW_WITHIN)
 		r = vs_stitch_tail(pool, plan, base ? base->span : 0, how);
 	if (r == CUDA_SUCCESS && base && plan->lead == 0)

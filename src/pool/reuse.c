@@ -247,7 +247,8 @@ static inline bool bring_in(struct vs_pool *pool)
 		return vs_turnover_is_roomy(pool) ? shelve(pool)
 						  : vs_reuse_harvest(pool);
 	/* the count first: most have none, and are spared the calls */
-	return pool->orders_left > 0 && vs_mark_spares_looks(pool) &&
+	return pool->orders_left > 0 && !pool->is_trunk_first &&
+			       vs_mark_spares_looks(pool) &&
 			       !vs_mark_is_scarce(pool)
 		       ? keep(pool)
 		       : vs_reuse_harvest(pool);

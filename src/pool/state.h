@@ -88,6 +88,7 @@ struct vs_pool {
 	_Atomic uint64_t rations_used;
 	uint64_t marked;      /* last, without need; ticks */
 	int orders_left;      /* tries to order that may yet be in vain */
+	bool is_trunk_first;  /* pool/toll's; see Note [Trunk] in pool/heap.h */
 	uint64_t bare_bytes;  /* freed, small objects too, since... */
 	uint64_t bare_tag;    /* ... a marker last covered this tag */
 	uint64_t need;	      /* bytes; see Note [Need] in pool/grow.h */

@@ -6,7 +6,11 @@
 #include "pool/state.h"
 
 #define WINDOW (100 * VS_MS)
-/* Thousandths of a window: to begin with, so many in a row; and to go on. */
+/* Thousandths of a window: for the trunk first, so many windows in a row. */
+enum { COSTLY = 25, COSTLY_WINDOWS = 2 };
+/* How long that is tried before more is allowed. */
+#define TRIAL (500 * VS_MS)
+/* For a first step, so many in a row; and to go on. */
 enum { DEAR = 40, DEAR_WINDOWS = 4, STILL_DEAR = 15 };
 /* How long it is cheap before a step is taken back. */
 #define CALM (30000 * VS_MS)
@@ -42,15 +46,27 @@ static void allow_more(struct vs_pool *pool, unsigned share, uint64_t now)
 	}
 }
 
+/* For good: what is so once is so again, and it costs next to no memory. */
+static void try_trunk(struct vs_pool *pool, uint64_t now)
+{
+	pool->is_trunk_first = true;
+	pool->toll.tried = now;
+}
+
 /* A window is over, of which so many thousandths were paid. Lock. */
 static void judge(struct vs_pool *pool, unsigned share, uint64_t now)
 {
 	struct vs_toll *t = &pool->toll;
 
+	t->n_costly = share >= COSTLY ? t->n_costly + 1 : 0;
 	t->n_dear = share >= DEAR ? t->n_dear + 1 : 0;
 	/* one that churns has more for that (pool/turnover) */
 	if (pool->turnover.is_fast || now < t->barred ||
 	    vs_mark_is_scarce(pool))
+		return;
+	if (!pool->is_trunk_first && t->n_costly >= COSTLY_WINDOWS)
+		try_trunk(pool, now);
+	if (!pool->is_trunk_first || now < t->tried + TRIAL)
 		return;
 	if (t->level > 0 ? share >= STILL_DEAR : t->n_dear >= DEAR_WINDOWS)
 		allow_more(pool, share, now);

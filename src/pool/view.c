@@ -179,6 +179,7 @@ static inline bool is_sleepy(struct vs_pool *pool, struct vs_view *v)
 {
 	count_shading(&pool->chunks.shading);
 	return ++v->n_vain > MOST_VAIN && v->used == 0 &&
+	       !vs_view_is_trunk(v) &&
 	       vs_vmm_ticks() < pool->chunks.shading.dear_until;
 }
 
@@ -392,6 +393,7 @@ static void rest_oldest(struct vs_pool *pool, const struct vs_view *last)
 		return;
 	TAILQ_FOREACH (v, &last->chunk->views, link) {
 		if (v != last && v->is_on && v->used == 0 &&
+		    !vs_view_is_trunk(v) &&
 		    (!oldest || v->touched < oldest->touched))
 			oldest = v;
 	}
@@ -439,11 +441,12 @@ bool vs_view_off(struct vs_pool *pool, struct vs_view *v)
 	return true;
 }
 
-/* Nothing can touch it, and it is not the only one that is on. */
+/* Nothing can touch it, and it is neither the trunk's nor the only one on. */
 static bool may_go(struct vs_pool *pool, const struct vs_view *v)
 {
 	return (v->is_asleep || (v->is_on && v->chunk->n_on > 1)) &&
-	       v->used == 0 && vs_fence_is_complete(&pool->fence, v->idle_tag);
+	       !vs_view_is_trunk(v) && v->used == 0 &&
+	       vs_fence_is_complete(&pool->fence, v->idle_tag);
 }
 
 bool vs_view_may_add(struct vs_pool *pool, struct vs_chunk *c)

@@ -32,6 +32,9 @@ struct vs_chunk;
 struct vs_range;
 struct vs_heap;
 
+/* The region of what is in a heap's trunk (Note [Trunk] in pool/heap). */
+#define VS_TRUNK_REGION ((uint64_t)1)
+
 /*
  * Views of one chunk that are on, unless all are used, and in all, at most
  * (HACKING.md has the comparison). More if none may go: what later work waits
@@ -64,6 +67,12 @@ struct vs_shading {
 	uint64_t began;	     /* the window; ticks */
 	uint64_t dear_until; /* ticks */
 };
+
+/* It is on, and stays, while the chunk has memory. */
+static inline bool vs_view_is_trunk(const struct vs_view *v)
+{
+	return v->region == VS_TRUNK_REGION;
+}
 
 /* The pool may use it: now, or when it wakes. */
 static inline bool vs_view_is_had(const struct vs_view *v)

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -20,6 +21,7 @@
 #include "fake.h"
 #include "pool/capture.h"
 #include "pool/pool.h"
+#include "pool/state.h"
 
 #define KiB ((size_t)1 << 10)
 #define MiB ((size_t)1 << 20)
@@ -98,6 +100,23 @@ static inline void end_process(CUdeviceptr at, uint64_t size)
 static inline void give(CUdeviceptr p)
 {
 	assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
+}
+
+/* The next pool is made, and has no trunk: chunks lie in regions of their own.
+ */
+static inline void without_trunks(void)
+{
+	struct vs_pool *pool = vs_pool_for(0);
+
+	for (int k = 0; k < VS_N_HEAPS; k++) {
+		struct vs_heap *h = &pool->heap[k];
+		CUdeviceptr base = h->base, end = h->end;
+
+		assert_true(vs_heap_is_bare(h));
+		vs_heap_drop(h);
+		memset(h, 0, sizeof(*h));
+		assert_true(vs_heap_init(pool, h, base, 0, end));
+	}
 }
 
 /*

@@ -235,7 +235,7 @@ static void look_at_ranges(struct vs_pool *pool, struct vs_heap *h)
 		CHECK(r->state != VS_RANGE_LIVE || atomic_load(&r->id) != 0 ||
 		      !r->ctx);
 		if (last && last->state == r->state &&
-		    r->state == VS_RANGE_HOLE)
+		    r->state == VS_RANGE_HOLE && p != h->trunk_end)
 			wrong("two holes side by side", __LINE__);
 		if (last && last->state == r->state &&
 		    r->state == VS_RANGE_IDLE)
@@ -246,15 +246,21 @@ static void look_at_ranges(struct vs_pool *pool, struct vs_heap *h)
 		p += r->span;
 	}
 	CHECK(p == h->end && h->last == last);
-	for (r = vs_heap_below(h, UINT64_MAX); r; r = vs_heap_smaller(h, r)) {
-		CHECK(r->state == VS_RANGE_IDLE);
-		n_idle_tree++;
+	for (int part = VS_AWAY; part < VS_N_PARTS; part++) {
+		r = vs_heap_below(h, part, UINT64_MAX);
+		for (; r; r = vs_heap_smaller(h, r)) {
+			CHECK(r->state == VS_RANGE_IDLE);
+			CHECK((r->base < h->trunk_end) == (part == VS_TRUNK));
+			n_idle_tree++;
+		}
+		r = vs_heap_hole(h, part, 0);
+		for (; r; r = vs_heap_hole(h, part, r->span + 1)) {
+			CHECK(r->state == VS_RANGE_HOLE);
+			CHECK((r->base < h->trunk_end) == (part == VS_TRUNK));
+			n_hole_tree++;
+		}
 	}
 	CHECK(n_idle == n_idle_tree);
-	for (r = vs_heap_hole(h, 0); r; r = vs_heap_hole(h, r->span + 1)) {
-		CHECK(r->state == VS_RANGE_HOLE);
-		n_hole_tree++;
-	}
 	CHECK(n_hole_tree <= n_holes);
 }
 

@@ -119,6 +119,7 @@ static CUdeviceptr idle_left_of_live(CUdeviceptr *first_out)
 	CUdeviceptr p[2];
 
 	vs_knobs.chunk_size.value = 64 * MiB;
+	without_trunks();
 	*first_out = take(64 * MiB);
 	give(take(256 * MiB));
 	p[0] = take(64 * MiB);
@@ -382,6 +383,7 @@ static void fill_with_granules(CUdeviceptr *p)
 	vs_knobs.reuse = VS_REUSE_ORDERED;
 	vs_knobs.chunk_size.value = 2 * MiB;
 	vs_knobs.memory_limit.value = FEW * 2 * MiB;
+	without_trunks();
 	for (int i = 0; i < FEW; i++)
 		p[i] = take(2 * MiB);
 }
@@ -446,6 +448,7 @@ static void test_the_last_piece_of_many_of_one_size(void **state)
 
 	(void)state;
 	vs_knobs.chunk_size.value = 2 * MiB;
+	without_trunks();
 	region = take((IN_REGION * 8 + 16) * MiB);
 	other = take(ELSEWHERE * 9 * MiB);
 	fill_with(region, p, IN_REGION, 8 * MiB);

@@ -202,7 +202,8 @@ static void test_an_old_peak_is_no_need(void **state)
 	go_on_until(200000 * MS);
 	fake.held_high = fake.held;
 	most = go_on_until(230000 * MS);
-	assert_in_range(fake.held_high, most, most + most / 3);
+	/* in chunks of 128 MiB, a third more by chance */
+	assert_in_range(fake.held_high, most, most + most / 2);
 	assert_in_range(vs_stat_get(stats(), live_high), 20 * GiB, 20 * GiB);
 }
 

@@ -79,11 +79,18 @@ static void test_one_that_works_meanwhile_does_not(void **state)
 	assert_true(fake.held_high <= GiB / 100 * 116);
 }
 
-/* A program's only pool, with a block in it. */
+/*
+ * A program's only pool, with a block in it; it has had the trunk first, and
+ * that did not do.
+ */
 static struct vs_pool *make_pool(void)
 {
+	struct vs_pool *pool;
+
 	take(64 * MiB);
-	return vs_pool_by_index(0);
+	pool = vs_pool_by_index(0);
+	pool->is_trunk_first = true;
+	return pool;
 }
 
 /* Windows of 100 ms of which so much is paid, in calls of 1 ms. */
@@ -95,6 +102,31 @@ static void pay(struct vs_pool *pool, int windows, uint64_t paid)
 		fake.now += 100 * MS / (paid / MS);
 		vs_toll_pay(pool, fake.now - MS, fake.now);
 	}
+}
+
+static void test_the_trunk_comes_first(void **state)
+{
+	struct vs_pool *pool = make_pool();
+
+	(void)state;
+	pool->is_trunk_first = false;
+	for (int i = 0; i < 10; i++) {
+		pay(pool, 1, 4 * MS);
+		pay(pool, 2, MS);
+	}
+	assert_false(pool->is_trunk_first);
+	pay(pool, 3, 10 * MS);
+	assert_true(pool->is_trunk_first);
+	/* which is to show first what it brings */
+	pay(pool, 3, 10 * MS);
+	assert_int_equal(vs_toll_slack(pool), 0);
+	pay(pool, 5, 10 * MS);
+	assert_true(vs_toll_slack(pool) > 0);
+	/* and stays */
+	fake.now += 3600000 * (uint64_t)MS;
+	vs_pool_tick();
+	pay(pool, 3, MS);
+	assert_true(pool->is_trunk_first);
 }
 
 static void test_few_windows_are_chance(void **state)
@@ -199,6 +231,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(one_that_pays_much_holds_more),
 		T(one_that_works_meanwhile_does_not),
+		T(the_trunk_comes_first),
 		T(few_windows_are_chance),
 		T(what_is_still_too_much_goes_on),
 		T(what_does_not_help_is_taken_back),

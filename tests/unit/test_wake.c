@@ -22,6 +22,7 @@ static int fill_with(uint64_t size, bool is_contiguous)
 	vs_knobs.chunk_size.value = size;
 	vs_knobs.contiguous = is_contiguous;
 	vs_knobs.memory_limit.value = N * size;
+	without_trunks();
 	unit = size;
 	for (int i = 0; i < N; i++)
 		p[i] = take(size);

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * A heap's trunk, on the counting driver (fake.h): what grows there, what is
+ * taken there, and that it stays. Note [Trunk] in pool/heap.h.
+ */
+#include "fake_test.h"
+#include "heap_check.h"
+
+static int fresh(void **state)
+{
+	(void)state;
+	fresh_driver(139 * GiB);
+	return 0;
+}
+
+/* What grows lies side by side there, and is one range when it is free. */
+static void test_what_grows_in_turn_is_one(void **state)
+{
+	CUdeviceptr p[6];
+
+	(void)state;
+	for (int i = 0; i < 6; i++)
+		p[i] = take(50 * MiB);
+	for (int i = 1; i < 6; i++)
+		assert_int_equal(p[i], p[0] + (size_t)i * 50 * MiB);
+	for (int i = 0; i < 6; i++)
+		give(p[i]);
+	assert_int_equal(take(300 * MiB), p[0]);
+	assert_int_equal(stats()->chunks_moved, 0);
+}
+
+/*
+ * Blocks of 64 MiB in the trunk, of which the second and fourth are free, and a
+ * region of their chunks elsewhere. Returns where that is.
+ */
+static CUdeviceptr two_apart(CUdeviceptr p[5])
+{
+	CUdeviceptr both;
+
+	vs_knobs.chunk_size.value = 64 * MiB;
+	vs_knobs.memory_limit.value = 5 * 64 * MiB;
+	for (int i = 0; i < 5; i++)
+		p[i] = take(64 * MiB);
+	give(p[1]);
+	give(p[3]);
+	both = take(128 * MiB);
+	give(both);
+	assert_int_equal(stats()->chunks_moved, 2);
+	return both;
+}
+
+static void test_it_is_first_where_moving_is_dear(void **state)
+{
+	CUdeviceptr p[5], both;
+
+	(void)state;
+	both = two_apart(p);
+	/* by size, as long as it is not */
+	give(p[2]);
+	assert_int_equal(take(128 * MiB), both);
+	vs_pool_by_index(0)->is_trunk_first = true;
+	/* of several that were freed none is taken back as it is */
+	give(both);
+	give(p[4]);
+	assert_int_equal(take(128 * MiB), p[1]);
+	heap_check(vs_pool_by_index(0));
+}
+
+/* However many views of its chunks are given up for others. */
+static void test_it_is_not_given_up(void **state)
+{
+	enum { N = 80 };
+	const struct vs_view *v;
+	struct vs_pool *pool;
+	CUdeviceptr p[N], first;
+
+	(void)state;
+	vs_knobs.chunk_size.value = 8 * MiB;
+	vs_knobs.memory_limit.value = N * 8 * MiB;
+	for (int i = 0; i < N; i++)
+		p[i] = take(8 * MiB);
+	first = p[1];
+	pool = vs_pool_of(0);
+	for (int i = 0; i < 3 * N; i++) {
+		int other = 3 + i * 2 % (N - 4);
+
+		give(p[1]);
+		give(p[other]);
+		give(take(16 * MiB));
+		p[1] = take(8 * MiB);
+		p[other] = take(8 * MiB);
+	}
+	heap_check(pool);
+	assert_true(fake.unmaps > 0);
+	v = vs_view_at(pool, first);
+	assert_true(v && v->at == first && v->is_on && vs_view_is_trunk(v));
+	assert_int_equal(v->chunk->n_had, VS_VIEWS_MOST);
+}
+
+/* Chunks that went leave room there, for chunks to come. */
+static void test_what_went_from_the_trunk_is_filled(void **state)
+{
+	CUdeviceptr p[5];
+
+	(void)state;
+	vs_knobs.chunk_size.value = 64 * MiB;
+	for (int i = 0; i < 5; i++)
+		p[i] = take(64 * MiB);
+	give(p[1]);
+	give(p[3]);
+	assert_int_equal(vs_pool_trim(), 128 * MiB);
+	assert_int_equal(take(64 * MiB), p[1]);
+	assert_int_equal(take(64 * MiB), p[3]);
+}
+
+/*
+ * Five chunks of 64 MiB, two of which become one block, where the trunk has
+ * addresses for so many, and the rest of the heap for so many.
+ */
+static CUdeviceptr cramped(unsigned trunk, unsigned rest, CUdeviceptr p[5])
+{
+	struct vs_heap *h;
+	CUdeviceptr base, both;
+
+	vs_knobs.memory_limit.value = 5 * 64 * MiB;
+	vs_knobs.chunk_size.value = 64 * MiB;
+	h = &vs_pool_for(0)->heap[VS_HEAP_LARGE];
+	base = h->base;
+	vs_heap_drop(h);
+	memset(h, 0, sizeof(*h));
+	assert_true(vs_heap_init(vs_pool_of(0), h, base, trunk * 64 * MiB,
+				 base + (trunk + rest) * 64 * MiB));
+	for (int i = 0; i < 5; i++)
+		p[i] = take(64 * MiB);
+	give(p[0]);
+	give(p[2]);
+	both = take(128 * MiB);
+	assert_int_equal(stats()->chunks_moved, 2);
+	give(both);
+	heap_check(vs_pool_of(0));
+	return both;
+}
+
+static void test_what_has_no_room_there_lies_elsewhere(void **state)
+{
+	CUdeviceptr p[5], end;
+
+	(void)state;
+	cramped(4, 5, p);
+	end = vs_pool_of(0)->heap[VS_HEAP_LARGE].trunk_end;
+	assert_true(p[3] < end && p[4] >= end);
+}
+
+static void test_what_has_none_elsewhere_lies_there(void **state)
+{
+	CUdeviceptr p[5], both = cramped(8, 1, p);
+
+	(void)state;
+	assert_true(both < vs_pool_of(0)->heap[VS_HEAP_LARGE].trunk_end);
+	assert_false(vs_view_is_trunk(vs_view_at(vs_pool_of(0), both)));
+}
+
+int main(void)
+{
+#define T(f) cmocka_unit_test_setup(test_##f, fresh)
+	const struct CMUnitTest tests[] = {
+		T(what_grows_in_turn_is_one),
+		T(it_is_first_where_moving_is_dear),
+		T(it_is_not_given_up),
+		T(what_went_from_the_trunk_is_filled),
+		T(what_has_no_room_there_lies_elsewhere),
+		T(what_has_none_elsewhere_lies_there),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
