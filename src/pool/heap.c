@@ -77,9 +77,13 @@ static struct vs_range *largest_before(struct vs_by_size *s, unsigned bin)
 static struct vs_range *find_in(struct vs_by_size *s, uint64_t span)
 {
 	struct vs_range wanted = {.span = span, .base = 0};
-	unsigned bin = vs_bin_of(span);
-	struct vs_range *r = RB_NFIND(vs_size_tree, &s->idle[bin], &wanted);
+	unsigned bin;
+	struct vs_range *r;
 
+	if (s->filled.words == 0)
+		return NULL;
+	bin = vs_bin_of(span);
+	r = RB_NFIND(vs_size_tree, &s->idle[bin], &wanted);
 	return r ? r : smallest_from(s, bin + 1);
 }
 
