@@ -11,7 +11,7 @@ enum { COSTLY = 25, COSTLY_WINDOWS = 2 };
 /* How long that is tried before more is allowed. */
 #define TRIAL (500 * VS_MS)
 /* For a first step, so many in a row; and to go on. */
-enum { DEAR = 40, DEAR_WINDOWS = 4, STILL_DEAR = 15 };
+enum { DEAR = 40, DEAR_WINDOWS = 4, STILL_DEAR = 15, STILL_WINDOWS = 2 };
 /* How long it is cheap before a step is taken back. */
 #define CALM (30000 * VS_MS)
 /* Windows in which all that is allowed brings little: then nothing is, for. */
@@ -60,6 +60,7 @@ static void judge(struct vs_pool *pool, unsigned share, uint64_t now)
 
 	t->n_costly = share >= COSTLY ? t->n_costly + 1 : 0;
 	t->n_dear = share >= DEAR ? t->n_dear + 1 : 0;
+	t->n_still = share >= STILL_DEAR ? t->n_still + 1 : 0;
 	/* one that churns has more for that (pool/turnover) */
 	if (pool->turnover.is_fast || now < t->barred ||
 	    vs_mark_is_scarce(pool))
@@ -68,7 +69,8 @@ static void judge(struct vs_pool *pool, unsigned share, uint64_t now)
 		try_trunk(pool, now);
 	if (!pool->is_trunk_first || now < t->tried + TRIAL)
 		return;
-	if (t->level > 0 ? share >= STILL_DEAR : t->n_dear >= DEAR_WINDOWS)
+	if (t->level > 0 ? t->n_still >= STILL_WINDOWS
+			 : t->n_dear >= DEAR_WINDOWS)
 		allow_more(pool, share, now);
 }
 

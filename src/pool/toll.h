@@ -30,6 +30,7 @@ struct vs_toll {
 	unsigned n_costly; /* windows in a row in which it paid more than little
 			    */
 	unsigned n_dear;   /* and much, */
+	unsigned n_still;  /* or what is too much once it may hold more, */
 	unsigned n_vain;   /* and hardly less than before, at the top */
 };
 

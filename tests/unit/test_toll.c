@@ -156,6 +156,9 @@ static void test_what_is_still_too_much_goes_on(void **state)
 	pay(pool, 2, 2 * MS);
 	assert_int_equal(vs_toll_slack(pool), slack + 2 * SLACK_STEP);
 	pay(pool, 100, MS);
+	/* one window is chance */
+	pay(pool, 1, 4 * MS);
+	pay(pool, 4, MS);
 	assert_int_equal(vs_toll_slack(pool), slack + 2 * SLACK_STEP);
 	pay(pool, 8, 10 * MS);
 	assert_int_equal(vs_toll_slack(pool), MOST_STEPS * SLACK_STEP);
