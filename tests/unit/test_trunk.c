@@ -160,6 +160,22 @@ static void test_what_has_none_elsewhere_lies_there(void **state)
 	assert_false(vs_view_is_trunk(vs_view_at(vs_pool_of(0), both)));
 }
 
+/* What stays mapped would keep them from what is moved. */
+static void test_there_is_none_where_addresses_are_few(void **state)
+{
+	const struct vs_heap *h;
+
+	(void)state;
+	fresh_driver(10 * GiB);
+	fake.space = 32 * GiB;
+	h = &vs_pool_for(0)->heap[VS_HEAP_LARGE];
+	assert_int_equal(h->trunk_end, h->base);
+	fresh_driver(10 * GiB);
+	fake.space = 128 * GiB;
+	h = &vs_pool_for(0)->heap[VS_HEAP_LARGE];
+	assert_true(h->trunk_end >= h->base + 10 * GiB);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -170,6 +186,7 @@ int main(void)
 		T(what_went_from_the_trunk_is_filled),
 		T(what_has_no_room_there_lies_elsewhere),
 		T(what_has_none_elsewhere_lies_there),
+		T(there_is_none_where_addresses_are_few),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
