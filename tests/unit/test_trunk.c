@@ -160,6 +160,24 @@ static void test_what_has_none_elsewhere_lies_there(void **state)
 	assert_false(vs_view_is_trunk(vs_view_at(vs_pool_of(0), both)));
 }
 
+/* A hole over both would be neither's, or be cut for the wrong one. */
+static void test_what_went_at_its_end_is_two_holes(void **state)
+{
+	const struct vs_heap *h;
+	CUdeviceptr p[5];
+
+	(void)state;
+	cramped(4, 5, p);
+	give(p[1]);
+	give(p[3]);
+	give(p[4]);
+	assert_int_equal(vs_pool_trim(), 5 * 64 * MiB);
+	h = &vs_pool_of(0)->heap[VS_HEAP_LARGE];
+	assert_true(vs_heap_is_bare(h));
+	assert_int_equal(h->last->base, h->trunk_end);
+	assert_ptr_equal(h->first->next, h->last);
+}
+
 /* What stays mapped would keep them from what is moved. */
 static void test_there_is_none_where_addresses_are_few(void **state)
 {
@@ -186,6 +204,7 @@ int main(void)
 		T(what_went_from_the_trunk_is_filled),
 		T(what_has_no_room_there_lies_elsewhere),
 		T(what_has_none_elsewhere_lies_there),
+		T(what_went_at_its_end_is_two_holes),
 		T(there_is_none_where_addresses_are_few),
 	};
 
