@@ -8,7 +8,7 @@
 /* See place_among_guests(): from such a part beyond need on; ends looked at. */
 enum { GUESTS_SHARE = 8, HOSTS_TRIED = 16 };
 /* In the trunk a fit may be larger by such a part of the request. */
-enum { NEARER = 48 };
+enum { NEARER = 44 };
 
 static int compare_size(const struct vs_range *a, const struct vs_range *b)
 {

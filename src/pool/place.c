@@ -2,6 +2,8 @@
 #include "pool/place.h"
 
 enum { BASES_TRIED = 256 }; /* idle ranges looked at to extend */
+/* See vs_place_within(): a part of the request. */
+enum { AWAY_SHARE = 2 };
 /*
  * Regions lie apart by twice their size, within these limits: near enough for
  * several to share a page table, which is for 512 MiB. The least is not for
@@ -50,17 +52,37 @@ struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
 	return NULL;
 }
 
-struct vs_range *vs_place_trunk_base(struct vs_pool *pool,
-				     const struct vs_plan *plan, uint64_t least)
+bool vs_place_is_trunk(const struct vs_plan *plan)
+{
+	return vs_heap_hole(plan->heap, VS_TRUNK, plan->span) != NULL;
+}
+
+/* What is idle where the trunk has room, `least` bytes or more; or NULL. */
+static struct vs_range *trunk_base(struct vs_pool *pool,
+				   const struct vs_plan *plan, uint64_t least)
 {
 	struct vs_range *hole = vs_heap_hole(plan->heap, VS_TRUNK, plan->span);
-	struct vs_range *r = hole ? hole->prev : NULL;
+	struct vs_range *r = hole->prev;
 
 	if (!r || r->state != VS_RANGE_IDLE || r->span < least ||
 	    r->span >= plan->span || vs_views_break(pool, r->base, r->span) ||
 	    (plan->is_alone && !is_a_block(pool, r, plan->span)))
 		return NULL;
 	return r;
+}
+
+struct vs_range *vs_place_within(struct vs_pool *pool,
+				 const struct vs_plan *plan, uint64_t least,
+				 bool *is_leftward_out)
+{
+	uint64_t much = plan->is_trunk ? plan->span / AWAY_SHARE : 0;
+	struct vs_range *r = vs_place_base(
+		pool, plan, least > much ? least : much, is_leftward_out);
+
+	if (r || !plan->is_trunk)
+		return r;
+	*is_leftward_out = false;
+	return trunk_base(pool, plan, least);
 }
 
 CUresult vs_place_extend(struct vs_pool *pool, struct vs_plan *plan,

@@ -24,13 +24,17 @@
  */
 struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
 			       uint64_t least, bool *is_leftward_out);
+/* The trunk has room for new chunks (Note [Trunk] in pool/heap). */
+bool vs_place_is_trunk(const struct vs_plan *plan);
 /*
- * What is idle where the trunk has room for the request, if it is less, and
- * `least` bytes or more; or NULL. Only what was a block, if the plan is_alone.
+ * The idle range that new chunks within need extend, of `least` bytes or more,
+ * or NULL: what lies before the trunk's room, if the plan is_trunk. But a
+ * buffer that grows little by little, and was moved, has its last place and
+ * room beside it: away from the trunk one with half of the request comes first.
  */
-struct vs_range *vs_place_trunk_base(struct vs_pool *pool,
-				     const struct vs_plan *plan,
-				     uint64_t least);
+struct vs_range *vs_place_within(struct vs_pool *pool,
+				 const struct vs_plan *plan, uint64_t least,
+				 bool *is_leftward_out);
 /* The plan extends `base`, which is busy from now on. */
 CUresult vs_place_extend(struct vs_pool *pool, struct vs_plan *plan,
 			 struct vs_range *base, bool is_leftward);

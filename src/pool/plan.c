@@ -455,31 +455,6 @@ static uint64_t least_base(struct vs_pool *pool, const struct vs_plan *plan)
 	return plan->span > room ? plan->span - room : 0;
 }
 
-/*
- * What new chunks within need extend, or NULL; most do so with the trunk. But a
- * buffer that grows little by little, and was moved, has its last place and
- * room behind it.
- */
-static struct vs_range *base_within(struct vs_pool *pool, struct vs_plan *plan,
-				    bool may_extend, bool *is_leftward_out)
-{
-	uint64_t least = least_base(pool, plan), most = plan->span / 8 * 7;
-	struct vs_range *r = NULL;
-
-	plan->is_alone = is_alone(pool, plan->kind);
-	plan->is_trunk = vs_heap_hole(plan->heap, VS_TRUNK, plan->span) != NULL;
-	if (!may_extend)
-		return NULL;
-	r = vs_place_base(pool, plan,
-			  plan->is_trunk && least < most ? most : least,
-			  is_leftward_out);
-	if (!r && plan->is_trunk) {
-		r = vs_place_trunk_base(pool, plan, least);
-		*is_leftward_out = false;
-	}
-	return r;
-}
-
 /* What is to be mapped where; leaves what it did to be dropped. */
 static CUresult decide(struct vs_pool *pool, struct vs_plan *plan,
 		       enum vs_grow_how how, bool may_extend)
@@ -488,8 +463,13 @@ static CUresult decide(struct vs_pool *pool, struct vs_plan *plan,
 	CUresult r = CUDA_SUCCESS;
 	bool is_leftward;
 
-	if (how == VS_GROW_WITHIN)
-		base = base_within(pool, plan, may_extend, &is_leftward);
+	if (how == VS_GROW_WITHIN) {
+		plan->is_alone = is_alone(pool, plan->kind);
+		plan->is_trunk = vs_place_is_trunk(plan);
+	}
+	if (may_extend && how == VS_GROW_WITHIN)
+		base = vs_place_within(pool, plan, least_base(pool, plan),
+				       &is_leftward);
 	else if (may_extend)
 		base = vs_place_base(pool, plan, 0, &is_leftward);
 	if (how != VS_GROW_WITHIN)

@@ -68,7 +68,7 @@ struct vs_shading {
 	uint64_t dear_until; /* ticks */
 };
 
-/* It is on, and stays, while the chunk has memory. */
+/* It neither sleeps nor goes for another, but with its chunk. */
 static inline bool vs_view_is_trunk(const struct vs_view *v)
 {
 	return v->region == VS_TRUNK_REGION;

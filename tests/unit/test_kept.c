@@ -83,6 +83,23 @@ static void test_the_very_size_comes_back(void **state)
 	heap_check(pool);
 }
 
+/* One that has the trunk first finds its blocks where they last were. */
+static void test_nothing_is_kept_where_the_trunk_is_first(void **state)
+{
+	CUdeviceptr p = take(40 * MiB);
+
+	(void)state;
+	take(24 * MiB);
+	give(p);
+	look();
+	assert_int_equal(kept_bytes(), 40 * MiB);
+	pool->is_trunk_first = true;
+	p = take(40 * MiB);
+	give(p);
+	look();
+	assert_int_equal(kept_bytes(), 0);
+}
+
 /* Rounds of a block of one size each, freed before the next is asked for. */
 static void train(unsigned n_sizes, unsigned rounds)
 {
@@ -513,6 +530,7 @@ int main(int argc, char **argv)
 #define T(name) cmocka_unit_test_setup(test_##name, begin)
 	const struct CMUnitTest tests[] = {
 		T(the_very_size_comes_back),
+		T(nothing_is_kept_where_the_trunk_is_first),
 		T(one_hardly_larger_does),
 		T(not_one_more_than_a_tenth_larger),
 		T(what_is_wasted_is_little),

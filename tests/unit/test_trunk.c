@@ -97,6 +97,27 @@ static void test_it_is_not_given_up(void **state)
 	assert_int_equal(v->chunk->n_had, VS_VIEWS_MOST);
 }
 
+/* Nor does it sleep where all that is used of its chunks is elsewhere. */
+static void test_it_does_not_sleep(void **state)
+{
+	struct vs_pool *pool;
+	CUdeviceptr p[5], both;
+
+	(void)state;
+	both = two_apart(p);
+	pool = vs_pool_of(0);
+	for (int i = 0; i < 2000; i++) {
+		CUdeviceptr block = take((i % 2 ? 96 : 128) * MiB);
+
+		assert_true(block >= both && block < both + 128 * MiB);
+		give(block);
+		fake.now += MS / 50;
+	}
+	assert_true(vs_view_at(pool, p[1])->is_on);
+	assert_true(vs_view_at(pool, p[3])->is_on);
+	heap_check(pool);
+}
+
 /* Chunks that went leave room there, for chunks to come. */
 static void test_what_went_from_the_trunk_is_filled(void **state)
 {
@@ -201,6 +222,7 @@ int main(void)
 		T(what_grows_in_turn_is_one),
 		T(it_is_first_where_moving_is_dear),
 		T(it_is_not_given_up),
+		T(it_does_not_sleep),
 		T(what_went_from_the_trunk_is_filled),
 		T(what_has_no_room_there_lies_elsewhere),
 		T(what_has_none_elsewhere_lies_there),
