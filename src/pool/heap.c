@@ -7,7 +7,7 @@
 
 /* See place_among_guests(): from such a part beyond need on; ends looked at. */
 enum { GUESTS_SHARE = 8, HOSTS_TRIED = 16 };
-/* In the trunk a fit may be larger by such a part of the request. */
+/* The trunk's best fit may be larger than another, by such a part of that. */
 enum { NEARER = 44 };
 
 static int compare_size(const struct vs_range *a, const struct vs_range *b)
@@ -87,7 +87,7 @@ static struct vs_range *find_in(struct vs_by_size *s, uint64_t span)
 	return r ? r : smallest_from(s, bin + 1);
 }
 
-/* Of the best fits of both parts, or NULL, the one to take; Note [Trunk]. */
+/* Of the best fits of both parts the trunk's is taken, by Note [Trunk]. */
 static inline bool is_nearer(const struct vs_pool *pool,
 			     const struct vs_range *near,
 			     const struct vs_range *away)

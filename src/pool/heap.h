@@ -124,7 +124,7 @@ struct vs_stock {
  */
 bool vs_heap_init(struct vs_pool *pool, struct vs_heap *h, CUdeviceptr base,
 		  uint64_t trunk, CUdeviceptr end);
-/* Of a heap with nothing in it, or that is all zero: its structs go. */
+/* Its structs go: of a heap that is bare, or all zero. */
 void vs_heap_drop(struct vs_heap *h);
 /* Nothing is mapped there. */
 bool vs_heap_is_bare(const struct vs_heap *h);
@@ -134,12 +134,11 @@ bool vs_heap_stock(struct vs_pool *pool, unsigned n);
 void vs_heap_unstock(struct vs_pool *pool);
 
 /*
- * Best fit (of the trunk, where pool.is_trunk_first): a live range of `span`
- * bytes out of an idle one, lowest address
- * first (or, for Note [Guests] in pool/chunk.h, beside others); NULL if none is
- * large enough, or all that are would have to break a chunk (Note [Whole] in
- * pool/chunk.h), or `is_sparing` and they lie in one that is much too large
- * (Note [Vast]).
+ * Best fit, by Note [Trunk]: a live range of `span` bytes out of an idle one,
+ * lowest address first (or, for Note [Guests] in pool/chunk.h, beside others);
+ * NULL if none is large enough, or all that are would have to break a chunk
+ * (Note [Whole] in pool/chunk.h), or `is_sparing` and they lie in one that is
+ * much too large (Note [Vast]).
  */
 struct vs_range *vs_heap_take(struct vs_pool *pool, struct vs_heap *h,
 			      uint64_t span, bool is_sparing);

@@ -102,21 +102,27 @@ static inline void give(CUdeviceptr p)
 	assert_int_equal(vs_pool_free(p), CUDA_SUCCESS);
 }
 
-/* The next pool is made, and has no trunk: chunks lie in regions of their own.
- */
+/* A heap in which nothing is mapped has other bounds from now on. */
+static inline void lay_heap(struct vs_pool *pool, enum vs_heap_kind kind,
+			    uint64_t trunk, uint64_t size)
+{
+	struct vs_heap *h = &pool->heap[kind];
+	CUdeviceptr base = h->base;
+
+	assert_true(vs_heap_is_bare(h));
+	vs_heap_drop(h);
+	memset(h, 0, sizeof(*h));
+	assert_true(vs_heap_init(pool, h, base, trunk, base + size));
+}
+
+/* The pool, made here, has no trunk: chunks lie in regions of their own. */
 static inline void without_trunks(void)
 {
 	struct vs_pool *pool = vs_pool_for(0);
 
-	for (int k = 0; k < VS_N_HEAPS; k++) {
-		struct vs_heap *h = &pool->heap[k];
-		CUdeviceptr base = h->base, end = h->end;
-
-		assert_true(vs_heap_is_bare(h));
-		vs_heap_drop(h);
-		memset(h, 0, sizeof(*h));
-		assert_true(vs_heap_init(pool, h, base, 0, end));
-	}
+	for (int k = 0; k < VS_N_HEAPS; k++)
+		lay_heap(pool, (enum vs_heap_kind)k, 0,
+			 pool->heap[k].end - pool->heap[k].base);
 }
 
 /*

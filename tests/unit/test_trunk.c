@@ -140,17 +140,12 @@ static void test_what_went_from_the_trunk_is_filled(void **state)
  */
 static CUdeviceptr cramped(unsigned trunk, unsigned rest, CUdeviceptr p[5])
 {
-	struct vs_heap *h;
-	CUdeviceptr base, both;
+	CUdeviceptr both;
 
 	vs_knobs.memory_limit.value = 5 * 64 * MiB;
 	vs_knobs.chunk_size.value = 64 * MiB;
-	h = &vs_pool_for(0)->heap[VS_HEAP_LARGE];
-	base = h->base;
-	vs_heap_drop(h);
-	memset(h, 0, sizeof(*h));
-	assert_true(vs_heap_init(vs_pool_of(0), h, base, trunk * 64 * MiB,
-				 base + (trunk + rest) * 64 * MiB));
+	lay_heap(vs_pool_for(0), VS_HEAP_LARGE, trunk * 64 * MiB,
+		 (trunk + rest) * 64 * MiB);
 	for (int i = 0; i < 5; i++)
 		p[i] = take(64 * MiB);
 	give(p[0]);
