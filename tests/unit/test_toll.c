@@ -114,8 +114,9 @@ static void test_the_trunk_comes_first(void **state)
 		pay(pool, 1, 4 * MS);
 		pay(pool, 2, MS);
 	}
+	pay(pool, 20, 2 * MS);
 	assert_false(pool->is_trunk_first);
-	pay(pool, 3, 10 * MS);
+	pay(pool, 3, 3 * MS);
 	assert_true(pool->is_trunk_first);
 	/* which is to show first what it brings */
 	pay(pool, 3, 10 * MS);

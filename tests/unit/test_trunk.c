@@ -66,35 +66,46 @@ static void test_it_is_first_where_moving_is_dear(void **state)
 	heap_check(vs_pool_by_index(0));
 }
 
-/* However many views of its chunks are given up for others. */
+/*
+ * However many views of its chunks are given up for others: here of one that is
+ * idle, beside each other chunk in turn, and not used in the trunk.
+ */
 static void test_it_is_not_given_up(void **state)
 {
-	enum { N = 80 };
+	enum { N = 80, ONE = N - 2 };
 	const struct vs_view *v;
 	struct vs_pool *pool;
-	CUdeviceptr p[N], first;
+	CUdeviceptr p[N];
 
 	(void)state;
 	vs_knobs.chunk_size.value = 8 * MiB;
 	vs_knobs.memory_limit.value = N * 8 * MiB;
 	for (int i = 0; i < N; i++)
 		p[i] = take(8 * MiB);
-	first = p[1];
 	pool = vs_pool_of(0);
+	give(p[ONE]);
 	for (int i = 0; i < 3 * N; i++) {
-		int other = 3 + i * 2 % (N - 4);
+		int other = 1 + i * 2 % (N - 4);
 
-		give(p[1]);
 		give(p[other]);
 		give(take(16 * MiB));
-		p[1] = take(8 * MiB);
 		p[other] = take(8 * MiB);
 	}
 	heap_check(pool);
 	assert_true(fake.unmaps > 0);
-	v = vs_view_at(pool, first);
-	assert_true(v && v->at == first && v->is_on && vs_view_is_trunk(v));
+	v = vs_view_at(pool, p[ONE]);
+	assert_true(v && v->at == p[ONE] && v->is_on && vs_view_is_trunk(v));
 	assert_int_equal(v->chunk->n_had, VS_VIEWS_MOST);
+}
+
+static void test_what_lies_elsewhere_is_not_of_it(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	without_trunks();
+	p = take(64 * MiB);
+	assert_false(vs_view_is_trunk(vs_view_at(vs_pool_of(0), p)));
 }
 
 /* Nor does it sleep where all that is used of its chunks is elsewhere. */
@@ -116,6 +127,47 @@ static void test_it_does_not_sleep(void **state)
 	assert_true(vs_view_at(pool, p[1])->is_on);
 	assert_true(vs_view_at(pool, p[3])->is_on);
 	heap_check(pool);
+}
+
+/* What covers a stretch begins at one; where that has no room, elsewhere. */
+static void test_what_is_vast_begins_at_a_stretch(void **state)
+{
+	static const uint64_t rooms[] = {GiB, 2 * GiB};
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		const struct vs_heap *h;
+		struct vs_pool *pool;
+		CUdeviceptr p;
+
+		fresh_driver(139 * GiB);
+		pool = vs_pool_for(0);
+		lay_heap(pool, VS_HEAP_LARGE, 16 * MiB + rooms[i], 64 * GiB);
+		h = &pool->heap[VS_HEAP_LARGE];
+		assert_int_equal(take(16 * MiB), h->base);
+		p = take(GiB);
+		assert_int_equal((p - pool->base) % VS_STRETCH, 0);
+		assert_int_equal(p<h->trunk_end, rooms[i]> GiB);
+		heap_check(pool);
+	}
+}
+
+/* Where large blocks share no chunks they begin in none's rest there, either.
+ */
+static void test_blocks_that_are_alone_share_nothing_there(void **state)
+{
+	struct vs_pool *pool;
+	CUdeviceptr p;
+
+	(void)state;
+	fresh_driver(4 * GiB);
+	take(650 * MiB);
+	take(9 * MiB);
+	take(32 * MiB);
+	pool = vs_pool_of(0);
+	p = take(40 * MiB);
+	assert_true(vs_views_begin(pool, p));
+	assert_true(vs_view_is_trunk(vs_view_at(pool, p)));
 }
 
 /* Chunks that went leave room there, for chunks to come. */
@@ -217,7 +269,10 @@ int main(void)
 		T(what_grows_in_turn_is_one),
 		T(it_is_first_where_moving_is_dear),
 		T(it_is_not_given_up),
+		T(what_lies_elsewhere_is_not_of_it),
 		T(it_does_not_sleep),
+		T(what_is_vast_begins_at_a_stretch),
+		T(blocks_that_are_alone_share_nothing_there),
 		T(what_went_from_the_trunk_is_filled),
 		T(what_has_no_room_there_lies_elsewhere),
 		T(what_has_none_elsewhere_lies_there),
