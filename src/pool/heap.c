@@ -100,11 +100,10 @@ static inline bool is_nearer(const struct vs_pool *pool,
 static inline struct vs_range *find_fit(const struct vs_pool *pool,
 					struct vs_heap *h, uint64_t span)
 {
-	struct vs_range *near = find_in(&h->part[VS_TRUNK], span), *away;
+	struct vs_range *near = find_in(&h->part[VS_TRUNK], span), *away = NULL;
 
-	if (near && pool->is_trunk_first)
-		return near;
-	away = find_in(&h->part[VS_AWAY], span);
+	if (!near || !pool->is_trunk_first)
+		away = find_in(&h->part[VS_AWAY], span);
 	return is_nearer(pool, near, away) ? near : away;
 }
 
@@ -130,15 +129,21 @@ bool vs_heap_stock(struct vs_pool *pool, unsigned n)
 	return true;
 }
 
-void vs_heap_unstock(struct vs_pool *pool)
+/* One, and all that come next. */
+static void free_all(struct vs_range *r)
 {
-	struct vs_range *r;
+	struct vs_range *next;
 
-	while ((r = pool->stock.first)) {
-		pool->stock.first = r->next;
+	for (; r; r = next) {
+		next = r->next;
 		vs_meta_free(r, sizeof(*r));
 	}
-	pool->stock.n = 0;
+}
+
+void vs_heap_unstock(struct vs_pool *pool)
+{
+	free_all(pool->stock.first);
+	pool->stock = (struct vs_stock){NULL, 0};
 }
 
 /* The second line is not touched: id is 0 since the last death. */
@@ -186,12 +191,8 @@ bool vs_heap_init(struct vs_pool *pool, struct vs_heap *h, CUdeviceptr base,
 
 void vs_heap_drop(struct vs_heap *h)
 {
-	struct vs_range *r;
-
-	while ((r = h->first)) {
-		h->first = r->next;
-		vs_meta_free(r, sizeof(*r));
-	}
+	free_all(h->first);
+	h->first = NULL;
 }
 
 bool vs_heap_is_bare(const struct vs_heap *h)
@@ -484,14 +485,16 @@ place_among_guests(struct vs_pool *pool, const struct vs_heap *h,
 struct vs_range *vs_heap_take(struct vs_pool *pool, struct vs_heap *h,
 			      uint64_t span, bool is_sparing)
 {
-	struct vs_range *r = find_fit(pool, h, span);
-	CUdeviceptr base;
+	CUdeviceptr base = 0;
+	struct vs_range *r;
 
-	if (!r)
-		return NULL;
-	base = place_in(pool, r, span);
-	if (__builtin_expect(pool->chunks.vast_bytes > 0, 0))
+	if (__builtin_expect(pool->chunks.vast_bytes > 0, 0)) {
 		r = skip_vast(pool, h, span, is_sparing, &base);
+	} else {
+		r = find_fit(pool, h, span);
+		if (r)
+			base = place_in(pool, r, span);
+	}
 	if (!r)
 		return NULL;
 	if (h == &pool->heap[VS_HEAP_LARGE] && !pool->is_contiguous &&
