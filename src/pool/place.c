@@ -52,16 +52,11 @@ struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
 	return NULL;
 }
 
-bool vs_place_is_trunk(const struct vs_plan *plan)
-{
-	return vs_heap_hole(plan->heap, VS_TRUNK, plan->span) != NULL;
-}
-
-/* What is idle where the trunk has room, `least` bytes or more; or NULL. */
+/* What is idle before a hole of the trunk, `least` bytes or more; or NULL. */
 static struct vs_range *trunk_base(struct vs_pool *pool,
-				   const struct vs_plan *plan, uint64_t least)
+				   const struct vs_plan *plan,
+				   const struct vs_range *hole, uint64_t least)
 {
-	struct vs_range *hole = vs_heap_hole(plan->heap, VS_TRUNK, plan->span);
 	struct vs_range *r = hole->prev;
 
 	if (!r || r->state != VS_RANGE_IDLE || r->span < least ||
@@ -75,14 +70,15 @@ struct vs_range *vs_place_within(struct vs_pool *pool,
 				 const struct vs_plan *plan, uint64_t least,
 				 bool *is_leftward_out)
 {
-	uint64_t much = plan->is_trunk ? plan->span / AWAY_SHARE : 0;
+	struct vs_range *hole = vs_heap_hole(plan->heap, VS_TRUNK, plan->span);
+	uint64_t much = hole ? plan->span / AWAY_SHARE : 0;
 	struct vs_range *r = vs_place_base(
 		pool, plan, least > much ? least : much, is_leftward_out);
 
-	if (r || !plan->is_trunk)
+	if (r || !hole)
 		return r;
 	*is_leftward_out = false;
-	return trunk_base(pool, plan, least);
+	return trunk_base(pool, plan, hole, least);
 }
 
 CUresult vs_place_extend(struct vs_pool *pool, struct vs_plan *plan,

@@ -24,11 +24,9 @@
  */
 struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
 			       uint64_t least, bool *is_leftward_out);
-/* The trunk has room for new chunks (Note [Trunk] in pool/heap). */
-bool vs_place_is_trunk(const struct vs_plan *plan);
 /*
  * The idle range that new chunks within need extend, of `least` bytes or more,
- * or NULL: what lies before the trunk's room, if the plan is_trunk. But a
+ * or NULL: what lies before the trunk's room, if it has any. But a
  * buffer that grows little by little, and was moved, has its last place and
  * room beside it: away from the trunk one with half of the request comes first.
  */

@@ -463,11 +463,9 @@ static CUresult decide(struct vs_pool *pool, struct vs_plan *plan,
 	CUresult r = CUDA_SUCCESS;
 	bool is_leftward;
 
-	if (how == VS_GROW_WITHIN) {
-		plan->is_alone = is_alone(pool, plan->kind);
-		plan->is_trunk = vs_place_is_trunk(plan);
-	}
-	if (may_extend && how == VS_GROW_WITHIN)
+	plan->is_trunk = how == VS_GROW_WITHIN;
+	plan->is_alone = plan->is_trunk && is_alone(pool, plan->kind);
+	if (may_extend && plan->is_trunk)
 		base = vs_place_within(pool, plan, least_base(pool, plan),
 				       &is_leftward);
 	else if (may_extend)

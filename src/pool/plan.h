@@ -39,7 +39,7 @@ struct vs_plan {
 	uint64_t span;	       /* bytes of the request */
 	struct vs_range *base; /* busy, was idle: extended; or NULL */
 	bool is_leftward;      /* it is extended to the left */
-	bool is_trunk;	       /* it grows (Note [Trunk] in pool/heap) */
+	bool is_trunk;	       /* for there, Note [Trunk] in pool/heap */
 	bool is_alone;	       /* see is_alone() in pool/plan.c */
 	bool is_thorough;      /* no idle chunk is overlooked */
 	uint64_t lead;	       /* bytes of the first chunk before the block */
