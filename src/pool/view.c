@@ -174,12 +174,17 @@ static __attribute__((noinline)) bool fall_asleep(struct vs_pool *pool,
 	return true;
 }
 
+/* Nothing is in use there, and it may be done without; not the trunk's. */
+static inline bool is_spare(const struct vs_view *v)
+{
+	return v->used == 0 && !vs_view_is_trunk(v);
+}
+
 /* One more view was told; whether it should rather sleep. */
 static inline bool is_sleepy(struct vs_pool *pool, struct vs_view *v)
 {
 	count_shading(&pool->chunks.shading);
-	return ++v->n_vain > MOST_VAIN && v->used == 0 &&
-	       !vs_view_is_trunk(v) &&
+	return ++v->n_vain > MOST_VAIN && is_spare(v) &&
 	       vs_vmm_ticks() < pool->chunks.shading.dear_until;
 }
 
@@ -392,8 +397,7 @@ static void rest_oldest(struct vs_pool *pool, const struct vs_view *last)
 	if (last->chunk->n_on <= VS_VIEWS)
 		return;
 	TAILQ_FOREACH (v, &last->chunk->views, link) {
-		if (v != last && v->is_on && v->used == 0 &&
-		    !vs_view_is_trunk(v) &&
+		if (v != last && v->is_on && is_spare(v) &&
 		    (!oldest || v->touched < oldest->touched))
 			oldest = v;
 	}
@@ -441,12 +445,11 @@ bool vs_view_off(struct vs_pool *pool, struct vs_view *v)
 	return true;
 }
 
-/* Nothing can touch it, and it is neither the trunk's nor the only one on. */
+/* Nothing can touch it, and it is not the only one that is on. */
 static bool may_go(struct vs_pool *pool, const struct vs_view *v)
 {
 	return (v->is_asleep || (v->is_on && v->chunk->n_on > 1)) &&
-	       !vs_view_is_trunk(v) && v->used == 0 &&
-	       vs_fence_is_complete(&pool->fence, v->idle_tag);
+	       is_spare(v) && vs_fence_is_complete(&pool->fence, v->idle_tag);
 }
 
 bool vs_view_may_add(struct vs_pool *pool, struct vs_chunk *c)
