@@ -25,6 +25,8 @@
 /* Note [Need] in pool/grow.h: a window is so many times DECAY_MS; ns. */
 #define NEED_AGES 10
 #define NEED_LEAST ((uint64_t)30000000000)
+/* See look_beyond(): in a window. */
+enum { LOOKS_BEYOND = 10 };
 /* Of what is live, idle memory that may stay. */
 #define STAY_SHARE 4
 enum { QUIET_LOOKS = 4 };
@@ -119,25 +121,39 @@ bool vs_pool_is_waiting(int i)
 	       (is_waiting(pool) || atomic_load(&pool->fence.is_broken));
 }
 
-/*
- * Keeps Note [Need]. Returns bytes held beyond it, at the end of a window: a
- * program may go round all that is idle before any of that is old. Lock.
- */
-static uint64_t forget_need(struct vs_pool *pool, uint64_t now, uint64_t live,
-			    uint64_t age)
+/* Note [Need] in pool/grow.h: how long a window lasts. */
+static uint64_t window(uint64_t age)
 {
 	uint64_t lasts = NEED_AGES * age;
 
-	if (lasts < NEED_LEAST)
-		lasts = NEED_LEAST;
+	return lasts < NEED_LEAST ? NEED_LEAST : lasts;
+}
+
+/* Keeps Note [Need]. Lock. */
+static void forget_need(struct vs_pool *pool, uint64_t now, uint64_t live,
+			uint64_t age)
+{
 	if (live > pool->most_now)
 		pool->most_now = live;
 	/* another thread may have looked at the clock later, and come first */
-	if (now < pool->need_since + lasts)
-		return 0;
+	if (now < pool->need_since + window(age))
+		return;
 	pool->need_since = now;
 	pool->need = pool->most_before = pool->most_now;
 	pool->most_now = live;
+}
+
+/*
+ * Bytes held beyond need, some times a window: they go whatever their age, as a
+ * program may go round all that is idle. One that lays its blocks over large
+ * chunks of an old peak leaves none of them idle for long: at the end of a
+ * window alone that was met too seldom, and it held a third too much. Lock.
+ */
+static uint64_t look_beyond(struct vs_pool *pool, uint64_t now, uint64_t age)
+{
+	if (now < pool->beyond_since + window(age) / LOOKS_BEYOND)
+		return 0;
+	pool->beyond_since = now;
 	return vs_plan_surplus(pool);
 }
 
@@ -222,7 +238,8 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	vs_quota_relax(pool, now);
 	vs_toll_relax(pool, now);
 	vs_range_live(pool, &asked, &given, &blocks);
-	surplus = forget_need(pool, now, asked, age);
+	forget_need(pool, now, asked, age);
+	surplus = look_beyond(pool, now, age);
 	stays = may_stay(pool, given, age);
 	allocs = vs_range_allocs(pool);
 	/* allocations and frees */

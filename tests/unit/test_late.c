@@ -14,10 +14,10 @@ static int fresh(void **state)
 }
 
 /* Blocks in turn behind a late GPU, up to a time; the most that was live. */
-static uint64_t go_on_until(uint64_t end)
+static uint64_t go_on_until(uint64_t end, uint64_t seed)
 {
 	CUdeviceptr p[8] = {0};
-	uint64_t seed = 7, sizes[8] = {0}, live = 0, most = 0, tick = fake.now;
+	uint64_t sizes[8] = {0}, live = 0, most = 0, tick = fake.now;
 
 	for (unsigned i = 0; fake.now < end; i = (i + 1) % 8) {
 		if (p[i])
@@ -187,27 +187,29 @@ static void test_a_long_kernel_is_not_remembered_for_ever(void **state)
 	}
 }
 
-/* What was live at the begin of a long life is not held for ever. */
+/*
+ * What was live at the begin of a long life is not held for ever: chunks of up
+ * to 192 MiB, in which no block of today leaves much idle for long.
+ */
 static void test_an_old_peak_is_no_need(void **state)
 {
-	CUdeviceptr p[160];
-	uint64_t most;
+	for (uint64_t seed = 1; seed <= 5; seed++) {
+		CUdeviceptr p[160];
+		uint64_t most;
 
-	(void)state;
-	for (int i = 0; i < 160; i++)
-		p[i] = take(128 * MiB);
-	for (int i = 0; i < 160; i++)
-		give(p[i]);
-	fake.lag_ns = 20 * MS;
-	go_on_until(200000 * MS);
-	fake.held_high = fake.held;
-	most = go_on_until(230000 * MS);
-	/*
-	 * In chunks of 128 MiB, which lie side by side since. 40 seeds: 1.35 on
-	 * average, 1.57 at most; 1.23 and 1.44 where they lay apart.
-	 */
-	assert_in_range(fake.held_high, most, most + most / 2);
-	assert_in_range(vs_stat_get(stats(), live_high), 20 * GiB, 20 * GiB);
+		fresh(state);
+		for (int i = 0; i < 160; i++)
+			p[i] = take(128 * MiB);
+		for (int i = 0; i < 160; i++)
+			give(p[i]);
+		fake.lag_ns = 20 * MS;
+		go_on_until(200000 * MS, seed);
+		fake.held_high = fake.held;
+		most = go_on_until(230000 * MS, seed);
+		assert_in_range(fake.held_high, most, most + most / 3);
+		assert_in_range(vs_stat_get(stats(), live_high), 20 * GiB,
+				20 * GiB);
+	}
 }
 
 /* One that no tick meets, and that is served by what is there, is a need. */
