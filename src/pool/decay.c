@@ -270,7 +270,7 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	spare = idle > stays ? idle - stays : 0;
 	if (idle > 0 && (is_left(pool) || (age > 0 && is_pressed(pool))))
 		vs_trim_idle(pool, &vs_trim_is_ending);
-	else if (surplus > 0)
+	else if (surplus > 0 && age > 0) /* else all that is spare goes */
 		vs_trim_release(pool, surplus < spare ? surplus : spare,
 				UINT64_MAX, &vs_trim_is_ending);
 	else if (spare > 0)

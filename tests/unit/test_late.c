@@ -212,6 +212,28 @@ static void test_an_old_peak_is_no_need(void **state)
 	}
 }
 
+/* With DECAY_MS=0 all goes at a synchronize, also what is not beyond need. */
+static void test_a_synchronize_leaves_nothing(void **state)
+{
+	CUdeviceptr p[8];
+
+	(void)state;
+	vs_knobs.decay_ms = 0;
+	vs_knobs.release_threshold.value = 0;
+	fake.lag_ns = 20000 * MS;
+	for (int round = 0; round < 6; round++) {
+		for (int i = 0; i < 8; i++)
+			p[i] = take(128 * MiB);
+		for (int i = 0; i < 8; i++)
+			give(p[i]);
+	}
+	assert_true(fake.held > 2 * GiB);
+	vs_pool_synchronizing();
+	fake.now += 25000 * MS;
+	vs_pool_synchronized();
+	assert_int_equal(fake.held, 0);
+}
+
 /* One that no tick meets, and that is served by what is there, is a need. */
 static void test_a_short_peak_is_a_need(void **state)
 {
@@ -299,6 +321,7 @@ int main(void)
 		T(as_late_as_before),
 		T(a_long_kernel_is_not_remembered_for_ever),
 		T(an_old_peak_is_no_need),
+		T(a_synchronize_leaves_nothing),
 		T(a_short_peak_is_a_need),
 		T(a_late_look_ends_no_window),
 		T(survivors_are_not_waited_for),
