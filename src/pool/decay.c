@@ -177,27 +177,33 @@ static uint64_t may_stay(const struct vs_pool *pool, uint64_t live,
  * What small objects leave is in nobody's hands, nor is it idle, before it is
  * swept. So what was freed an age ago goes home, and nobody has used since,
  * also while threads go on: then they need the lock. Threads that rest do not
- * keep theirs meanwhile.
+ * keep theirs meanwhile; nor does any thread where more than is idle is held
+ * beyond need: what they fetched when the program needed more stays in use, so
+ * it never was idle, and 20 MiB in small blocks held 1.5 GiB after a peak.
  */
 static void sweep_old(struct vs_pool *pool, uint64_t now, uint64_t age,
-		      uint64_t stays)
+		      uint64_t stays, bool is_beyond)
 {
 	struct vs_fence *f = &pool->fence;
 	uint64_t tag, next, bytes = 0;
 	bool is_due;
 
 	pthread_mutex_lock(&pool->lock);
-	is_due = now >= pool->swept + age && vs_range_slack(pool) > stays;
+	is_due = (is_beyond || now >= pool->swept + age) &&
+		 vs_range_slack(pool) > stays;
 	tag = pool->swept_tag;
 	next = vs_fence_tag(f);
 	if (is_due) {
 		vs_tcache_flush_unused(pool);
-		pool->swept = now;
+		/* what leaves the caches is looked for at the next tick */
+		pool->swept = is_beyond && now > age ? now - age : now;
 		pool->swept_tag = next;
 	}
 	pthread_mutex_unlock(&pool->lock);
 	if (!is_due)
 		return;
+	if (is_beyond)
+		vs_tcache_flush(pool, NULL);
 	vs_fence_cover(f, next);
 	vs_fence_poll(f);
 	pthread_mutex_lock(&pool->lock);
@@ -229,7 +235,7 @@ static void look_when_quiet(struct vs_pool *pool)
 static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 {
 	uint64_t allocs, idle, asked, given, blocks, surplus, spare, stays;
-	bool is_quiet, is_looked_at;
+	bool is_quiet, is_looked_at, is_beyond;
 
 	vs_fence_mend(&pool->fence);
 	look_at_pending(pool);
@@ -240,6 +246,7 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	vs_range_live(pool, &asked, &given, &blocks);
 	forget_need(pool, now, asked, age);
 	surplus = look_beyond(pool, now, age);
+	is_beyond = surplus > pool->chunks.idle_bytes;
 	stays = may_stay(pool, given, age);
 	allocs = vs_range_allocs(pool);
 	/* allocations and frees */
@@ -257,7 +264,7 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	if (atomic_load(&vs_trim_is_ending))
 		return;
 	if (!is_quiet)
-		sweep_old(pool, now, age, stays);
+		sweep_old(pool, now, age, stays, is_beyond);
 	else if (!is_looked_at)
 		look_when_quiet(pool);
 	retire(pool);

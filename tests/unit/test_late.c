@@ -212,6 +212,34 @@ static void test_an_old_peak_is_no_need(void **state)
 	}
 }
 
+/*
+ * Nor is what a thread fetched for its small blocks while there was enough: it
+ * stays in use, so none of it is idle.
+ */
+static void test_small_blocks_after_a_peak(void **state)
+{
+	CUdeviceptr p[160] = {0};
+	uint64_t seed = 7;
+
+	(void)state;
+	for (int i = 0; i < 160; i++)
+		p[i] = take(128 * MiB);
+	for (int i = 0; i < 160; i++)
+		give(p[i]);
+	memset(p, 0, sizeof(p));
+	fake.lag_ns = MS;
+	for (int i = 0; i < 120000; i++) {
+		if (p[i % 4])
+			give(p[i % 4]);
+		p[i % 4] = take((512 + next_random(&seed) % 512) * KiB);
+		fake.now += 2 * MS;
+		if (i % 250 == 0)
+			vs_pool_tick();
+	}
+	/* 3 MiB are live */
+	assert_in_range(fake.held, MiB, 128 * MiB);
+}
+
 /* With DECAY_MS=0 all goes at a synchronize, also what is not beyond need. */
 static void test_a_synchronize_leaves_nothing(void **state)
 {
@@ -321,6 +349,7 @@ int main(void)
 		T(as_late_as_before),
 		T(a_long_kernel_is_not_remembered_for_ever),
 		T(an_old_peak_is_no_need),
+		T(small_blocks_after_a_peak),
 		T(a_synchronize_leaves_nothing),
 		T(a_short_peak_is_a_need),
 		T(a_late_look_ends_no_window),
