@@ -25,8 +25,8 @@
 /* Note [Need] in pool/grow.h: a window is so many times DECAY_MS; ns. */
 #define NEED_AGES 10
 #define NEED_LEAST ((uint64_t)30000000000)
-/* See look_beyond(): in a window. */
-enum { LOOKS_BEYOND = 10 };
+/* See look_beyond(): in a window; a part of the need. */
+enum { LOOKS_BEYOND = 10, FAR_BEYOND = 4 };
 /* Of what is live, idle memory that may stay. */
 #define STAY_SHARE 4
 enum { QUIET_LOOKS = 4 };
@@ -147,14 +147,19 @@ static void forget_need(struct vs_pool *pool, uint64_t now, uint64_t live,
  * Bytes held beyond need, some times a window: they go whatever their age, as a
  * program may go round all that is idle. One that lays its blocks over large
  * chunks of an old peak leaves none of them idle for long: at the end of a
- * window alone that was met too seldom, and it held a third too much. Lock.
+ * window alone that was met too seldom, and it held a third too much. What is
+ * far beyond is looked at each time: behind a late GPU nearly all of it is
+ * pending, and little goes at once. Lock.
  */
 static uint64_t look_beyond(struct vs_pool *pool, uint64_t now, uint64_t age)
 {
-	if (now < pool->beyond_since + window(age) / LOOKS_BEYOND)
+	uint64_t beyond = vs_plan_surplus(pool);
+
+	if (beyond <= pool->need / FAR_BEYOND &&
+	    now < pool->beyond_since + window(age) / LOOKS_BEYOND)
 		return 0;
 	pool->beyond_since = now;
-	return vs_plan_surplus(pool);
+	return beyond;
 }
 
 /*
