@@ -234,12 +234,31 @@ static void look_when_quiet(struct vs_pool *pool)
 }
 
 /*
+ * Releases so much: what is held beyond need whatever its age, and else what
+ * was idle before a time.
+ */
+static void release_spare(struct vs_pool *pool, uint64_t spare,
+			  uint64_t surplus, uint64_t before)
+{
+	uint64_t released = 0;
+
+	if (surplus > spare)
+		surplus = spare;
+	if (surplus > 0)
+		released = vs_trim_release(pool, surplus, UINT64_MAX,
+					   &vs_trim_is_ending);
+	if (spare > released)
+		vs_trim_release(pool, spare - released, before,
+				&vs_trim_is_ending);
+}
+
+/*
  * Decay of one pool. Thread caches are emptied only once nothing was allocated
  * for the whole time: before, they are in use.
  */
 static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 {
-	uint64_t allocs, idle, asked, given, blocks, surplus, spare, stays;
+	uint64_t allocs, idle, asked, given, blocks, surplus, stays;
 	bool is_quiet, is_looked_at, is_beyond;
 
 	vs_fence_mend(&pool->fence);
@@ -279,16 +298,11 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	pthread_mutex_lock(&pool->lock);
 	idle = pool->chunks.idle_bytes;
 	pthread_mutex_unlock(&pool->lock);
-	spare = idle > stays ? idle - stays : 0;
 	if (idle > 0 && (is_left(pool) || (age > 0 && is_pressed(pool))))
 		vs_trim_idle(pool, &vs_trim_is_ending);
-	else if (surplus > 0 && age > 0) /* else all that is spare goes */
-		vs_trim_release(pool, surplus < spare ? surplus : spare,
-				UINT64_MAX, &vs_trim_is_ending);
-	else if (spare > 0)
-		vs_trim_release(pool, spare,
-				now > age ? now - age + (age == 0) : 0,
-				&vs_trim_is_ending);
+	else if (idle > stays)
+		release_spare(pool, idle - stays, surplus,
+			      now > age ? now - age + (age == 0) : 0);
 }
 
 void vs_pool_tick(void)
