@@ -8,10 +8,10 @@ import subprocess
 import threading
 import time
 
-from ipc_kit import (BIRTH, GONE, HAS_SPACE, OK, REPLY, REQUEST, SLOW, Failed,
-                     KiB, MiB, Puppet, answer, ask, close_all, connect,
-                     expect, forge, name_of, pair, round_trip, stop, test, true,
-                     unpack)
+from ipc_kit import (BIRTH, GONE, HAS_SPACE, MAX_CLIENTS, OK, REPLY, REQUEST,
+                     SLOW, Failed, KiB, MiB, Puppet, answer, ask, close_all,
+                     connect, expect, forge, name_of, pair, round_trip, stop,
+                     test, true, unpack)
 
 
 @test
@@ -252,7 +252,7 @@ def many_clients_hang():
     for s in idle:
         s.close()
     talkers = [connect(handle) for _ in range(60)]
-    for s in talkers[:32]:
+    for s in talkers[:MAX_CLIENTS]:
         ask(s, unpack(handle)[2])
         close_all(answer(s)[1])
     for s in talkers:

@@ -25,6 +25,9 @@ BIRTH = {"cuMemAddressReserve": 1, "cuMemMap": 3, "cuMemSetAccess": 3,
 # under valgrind there is less address space, and the arena takes some tries
 HAS_SPACE = not os.environ.get("VS_WRAP")
 KiB, MiB = 1 << 10, 1 << 20
+# clients that an exporter answers at once
+MAX_CLIENTS = 32
+
 TESTS = []
 
 

@@ -4,8 +4,9 @@ import os
 import resource
 import time
 
-from ipc_kit import (OK, KiB, MiB, Puppet, Skipped, answer, ask, close_all,
-                     connect, expect, pair, round_trip, test, true, unpack)
+from ipc_kit import (MAX_CLIENTS, OK, KiB, MiB, Puppet, Skipped, answer, ask,
+                     close_all, connect, expect, pair, round_trip, test, true,
+                     unpack)
 
 
 @test
@@ -252,6 +253,8 @@ def fewer_descriptors_than_clients():
     exporter, importer = pair()
     p, handle = exporter.share(3 * MiB, 10)
     used = exporter.files()
+    if used + 6 > MAX_CLIENTS:
+        raise Skipped("the driver has more open than there are clients")
     clients = []
     for _ in range(used + 6):
         clients.append(connect(handle))
