@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "driver/real.h"
+#include "pool/crumb.h"
 #include "pool/dead.h"
 #include "pool/place.h"
 #include "pool/plan.h"
@@ -398,63 +399,14 @@ static void release_large(struct vs_pool *pool, enum vs_heap_kind kind,
 }
 
 /*
- * Note [Crumbs]: a program that had its memory in small blocks once, and has
- * large ones since, had each of those mapped of hundreds of chunks of 2 MiB,
- * for ever, for more than the driver takes (figures in HACKING.md). So when a
- * request would move so many of them they are released, and as much is made
- * anew, in large ones. Not those that were moved less than twice: what small
- * and large blocks have in turn would be made anew for each.
- *
- * So it is with what grows little by little: for each step there is a chunk
- * more, as small as the step. What was moved so often that to make it anew
- * would have been cheaper is crumbs as well, whatever it was made for, unless
- * it is larger than the usual of today.
- */
-struct crumb_rule {
-	unsigned share; /* a crumb has such a part of the usual size at most, */
-	unsigned moves; /* and was moved so often */
-	unsigned n, most; /* so many at least, and at once */
-	bool is_small;	  /* only what was made for small blocks */
-};
-
-static const struct crumb_rule crumb_rules[] = {
-	{8, 2, 16, VS_CRUMBS_MOST, true},
-	{1, 8, 8, 64, false},
-};
-
-static bool is_crumb(struct vs_pool *pool, const struct vs_chunk *c,
-		     const struct crumb_rule *rule)
-{
-	return !c->is_whole && (c->is_small || !rule->is_small) &&
-	       c->n_moved >= rule->moves && vs_chunk_is_quiet(pool, c);
-}
-
-/*
- * Takes such crumbs out of all hands, if nothing else will do for the request.
+ * Takes the crumbs out of all hands, if nothing else will do for the request.
  * Returns how many. Lock.
  */
 static unsigned detach_crumbs(struct vs_pool *pool, enum vs_heap_kind kind,
-			      uint64_t span, const struct crumb_rule *rule,
-			      struct vs_chunk **crumbs)
+			      uint64_t span, struct vs_chunk **crumbs)
 {
-	uint64_t most = vs_plan_crumb(pool, kind) / rule->share, bytes = 0;
-	uint64_t loose = vs_chunks_loose(&pool->chunks);
-	unsigned n = 0, n_detached = 0;
+	unsigned n = vs_crumbs_for(pool, kind, span, crumbs), n_detached = 0;
 
-	/* so much will do without them, however many they are */
-	if (most == 0 || loose < span || loose >= 2 * span + most)
-		return 0;
-	vs_chunks_refresh(pool);
-	for (struct vs_chunk *c = vs_chunk_free_from(pool, 1);
-	     c && c->size <= most && n < rule->most && bytes < span;
-	     c = vs_chunk_free_next(c)) {
-		if (!is_crumb(pool, c, rule))
-			continue;
-		crumbs[n++] = c;
-		bytes += c->size;
-	}
-	if (n < rule->n || loose - bytes >= span)
-		return 0;
 	for (unsigned i = 0; i < n; i++) {
 		if (detach(pool, crumbs[i]))
 			crumbs[n_detached++] = crumbs[i];
@@ -472,9 +424,7 @@ static CUresult merge_crumbs(struct vs_pool *pool, enum vs_heap_kind kind,
 	unsigned n;
 
 	pthread_mutex_lock(&pool->lock);
-	n = detach_crumbs(pool, kind, span, &crumb_rules[0], crumbs);
-	if (n == 0)
-		n = detach_crumbs(pool, kind, span, &crumb_rules[1], crumbs);
+	n = detach_crumbs(pool, kind, span, crumbs);
 	pthread_mutex_unlock(&pool->lock);
 	for (unsigned i = 0; i < n; i++) {
 		uint64_t size = crumbs[i]->size;

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT */
+#include "pool/crumb.h"
+
+#include "pool/plan.h"
+
+struct crumb_rule {
+	unsigned share; /* a crumb has such a part of the usual size at most, */
+	unsigned moves; /* and was moved so often */
+	unsigned n, most; /* so many at least, and at once */
+	bool is_small;	  /* only what was made for small blocks */
+};
+
+static const struct crumb_rule crumb_rules[] = {
+	{8, 2, 16, VS_CRUMBS_MOST, true},
+	{1, 8, 8, 64, false},
+};
+
+static bool is_crumb(struct vs_pool *pool, const struct vs_chunk *c,
+		     const struct crumb_rule *rule)
+{
+	return !c->is_whole && (c->is_small || !rule->is_small) &&
+	       c->n_moved >= rule->moves && vs_chunk_is_quiet(pool, c);
+}
+
+/* By one rule. */
+static unsigned choose(struct vs_pool *pool, enum vs_heap_kind kind,
+		       uint64_t span, const struct crumb_rule *rule,
+		       struct vs_chunk **crumbs)
+{
+	uint64_t most = vs_plan_crumb(pool, kind) / rule->share, bytes = 0;
+	uint64_t loose = vs_chunks_loose(&pool->chunks);
+	unsigned n = 0;
+
+	/* so much will do without them, however many they are */
+	if (most == 0 || loose < span || loose >= 2 * span + most)
+		return 0;
+	vs_chunks_refresh(pool);
+	for (struct vs_chunk *c = vs_chunk_free_from(pool, 1);
+	     c && c->size <= most && n < rule->most && bytes < span;
+	     c = vs_chunk_free_next(c)) {
+		if (!is_crumb(pool, c, rule))
+			continue;
+		crumbs[n++] = c;
+		bytes += c->size;
+	}
+	return n < rule->n || loose - bytes >= span ? 0 : n;
+}
+
+unsigned vs_crumbs_for(struct vs_pool *pool, enum vs_heap_kind kind,
+		       uint64_t span, struct vs_chunk **crumbs)
+{
+	unsigned n = choose(pool, kind, span, &crumb_rules[0], crumbs);
+
+	return n > 0 ? n : choose(pool, kind, span, &crumb_rules[1], crumbs);
+}

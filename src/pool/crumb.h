@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * crumb: which chunks are better made anew than moved once more; for pool/grow,
+ * which does it. Called with pool.grow and pool.lock held.
+ *
+ * Note [Crumbs]: a program that had its memory in small blocks once, and has
+ * large ones since, had each of those mapped of hundreds of chunks of 2 MiB,
+ * for ever, for more than the driver takes (figures in HACKING.md). So when a
+ * request would move so many of them they are released, and as much is made
+ * anew, in large ones. Not those that were moved less than twice: what small
+ * and large blocks have in turn would be made anew for each.
+ *
+ * So it is with what grows little by little: for each step there is a chunk
+ * more, as small as the step. What was moved so often that to make it anew
+ * would have been cheaper is crumbs as well, whatever it was made for, unless
+ * it is larger than the usual of today.
+ */
+#ifndef VS_POOL_CRUMB_H
+#define VS_POOL_CRUMB_H
+
+#include "pool/state.h"
+
+/*
+ * The crumbs to release before a request is moved for, VS_CRUMBS_MOST at most;
+ * they stay where they are. Returns how many: 0, if it will do without them, or
+ * they are too few.
+ */
+unsigned vs_crumbs_for(struct vs_pool *pool, enum vs_heap_kind kind,
+		       uint64_t span, struct vs_chunk **crumbs);
+
+#endif
