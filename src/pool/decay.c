@@ -25,8 +25,8 @@
 /* Note [Need] in pool/grow.h: a window is so many times DECAY_MS; ns. */
 #define NEED_AGES 10
 #define NEED_LEAST ((uint64_t)30000000000)
-/* See look_beyond(): in a window; a part of the need. */
-enum { LOOKS_BEYOND = 10, FAR_BEYOND = 4 };
+/* See forget_need(): by such a part; windows. */
+enum { SHRINKS_BY = 4, SHRINKS_FOR = 4 };
 /* Of what is live, idle memory that may stay. */
 #define STAY_SHARE 4
 enum { QUIET_LOOKS = 4 };
@@ -121,44 +121,45 @@ bool vs_pool_is_waiting(int i)
 	       (is_waiting(pool) || atomic_load(&pool->fence.is_broken));
 }
 
-/* Note [Need] in pool/grow.h: how long a window lasts. */
-static uint64_t window(uint64_t age)
+/* A window of Note [Need] in pool/grow.h is over. Lock. */
+static void end_window(struct vs_pool *pool, uint64_t now, uint64_t live,
+		       uint64_t lasts)
 {
-	uint64_t lasts = NEED_AGES * age;
-
-	return lasts < NEED_LEAST ? NEED_LEAST : lasts;
-}
-
-/* Keeps Note [Need]. Lock. */
-static void forget_need(struct vs_pool *pool, uint64_t now, uint64_t live,
-			uint64_t age)
-{
-	if (live > pool->most_now)
-		pool->most_now = live;
-	/* another thread may have looked at the clock later, and come first */
-	if (now < pool->need_since + window(age))
-		return;
+	if (pool->most_now < pool->need - pool->need / SHRINKS_BY)
+		pool->shrinks_until = now + SHRINKS_FOR * lasts;
 	pool->need_since = now;
 	pool->need = pool->most_before = pool->most_now;
 	pool->most_now = live;
 }
 
 /*
- * Bytes held beyond need, some times a window: they go whatever their age, as a
- * program may go round all that is idle. One that lays its blocks over large
- * chunks of an old peak leaves none of them idle for long: at the end of a
- * window alone that was met too seldom, and it held a third too much. What is
- * far beyond is looked at each time: behind a late GPU nearly all of it is
- * pending, and little goes at once. Lock.
+ * Keeps that need. Returns bytes held beyond it that go whatever their age, as
+ * a program may go round all that is idle: at the end of a window, and where
+ * the need fell by much at each look, until nothing is beyond. One that lays
+ * its blocks over large chunks of an old peak leaves none of them idle for
+ * long, and behind a late GPU nearly all is pending: looked at once a window,
+ * it held a third too much. But not for ever: for some programs that is what
+ * they go round, and they would wait, or make it anew, each time. Lock.
  */
-static uint64_t look_beyond(struct vs_pool *pool, uint64_t now, uint64_t age)
+static uint64_t forget_need(struct vs_pool *pool, uint64_t now, uint64_t live,
+			    uint64_t age)
 {
-	uint64_t beyond = vs_plan_surplus(pool);
+	uint64_t lasts = NEED_AGES * age, beyond;
+	bool is_over;
 
-	if (beyond <= pool->need / FAR_BEYOND &&
-	    now < pool->beyond_since + window(age) / LOOKS_BEYOND)
+	if (lasts < NEED_LEAST)
+		lasts = NEED_LEAST;
+	if (live > pool->most_now)
+		pool->most_now = live;
+	/* another thread may have looked at the clock later, and come first */
+	is_over = now >= pool->need_since + lasts;
+	if (is_over)
+		end_window(pool, now, live, lasts);
+	if (!is_over && now >= pool->shrinks_until)
 		return 0;
-	pool->beyond_since = now;
+	beyond = vs_plan_surplus(pool);
+	if (beyond == 0)
+		pool->shrinks_until = 0;
 	return beyond;
 }
 
@@ -268,8 +269,7 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	vs_quota_relax(pool, now);
 	vs_toll_relax(pool, now);
 	vs_range_live(pool, &asked, &given, &blocks);
-	forget_need(pool, now, asked, age);
-	surplus = look_beyond(pool, now, age);
+	surplus = forget_need(pool, now, asked, age);
 	is_beyond = surplus > pool->chunks.idle_bytes;
 	stays = may_stay(pool, given, age);
 	allocs = vs_range_allocs(pool);

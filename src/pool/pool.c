@@ -260,7 +260,7 @@ static struct vs_pool *make_pool(CUdevice device)
 		      pool->dev.has_context_events, reuse_for(pool));
 	atomic_store(&pool->fence.is_curt, pool->is_sync);
 	atomic_store(&pool->fence.is_barred, vs_pool_ctx_count() > 1);
-	pool->now = pool->need_since = pool->beyond_since = vs_vmm_clock();
+	pool->now = pool->need_since = vs_vmm_clock();
 	pool->index = n;
 	if (!vs_arena_lay_out(pool)) {
 		vs_vmm_unreserve(pool->base, pool->end - pool->base);

@@ -135,7 +135,7 @@ struct vs_pool {
 	unsigned n_quiet_looks;		  /* decay's, since quiet_since */
 	uint64_t swept, swept_tag;	  /* decay's; clock, tag then */
 	uint64_t need_since;		  /* clock; begin of a window */
-	uint64_t beyond_since;		  /* decay's; clock of such a look */
+	uint64_t shrinks_until;		  /* decay's; clock */
 	uint64_t most_before;		  /* most_now of the last */
 	_Atomic bool is_prepared;	  /* once; see pool/prepare.c */
 
