@@ -135,9 +135,9 @@ struct vs_pool {
 	unsigned n_quiet_looks;		  /* decay's, since quiet_since */
 	uint64_t swept, swept_tag;	  /* decay's; clock, tag then */
 	uint64_t need_since;		  /* clock; begin of a window */
-	uint64_t shrinks_until;		  /* decay's; clock */
-	uint64_t most_before;		  /* most_now of the last */
-	_Atomic bool is_prepared;	  /* once; see pool/prepare.c */
+	uint64_t shrinks_until;	  /* decay's; clock: the need fell lately */
+	uint64_t most_before;	  /* most_now of the last */
+	_Atomic bool is_prepared; /* once; see pool/prepare.c */
 
 	/* small objects: what left the slabs for threads and is not back */
 	struct vs_slabs *slabs; /* of every context with small objects */
