@@ -116,7 +116,9 @@ static void test_the_trunk_comes_first(void **state)
 	}
 	pay(pool, 20, 2 * MS);
 	assert_false(pool->is_trunk_first);
-	pay(pool, 3, 3 * MS);
+	pay(pool, 1, 4 * MS);
+	assert_false(pool->is_trunk_first);
+	pay(pool, 1, 4 * MS);
 	assert_true(pool->is_trunk_first);
 	/* which is to show first what it brings */
 	pay(pool, 3, 10 * MS);
@@ -161,6 +163,9 @@ static void test_what_is_still_too_much_goes_on(void **state)
 	pay(pool, 1, 4 * MS);
 	pay(pool, 4, MS);
 	assert_int_equal(vs_toll_slack(pool), slack + 2 * SLACK_STEP);
+	/* two are not */
+	pay(pool, 2, 4 * MS);
+	assert_int_equal(vs_toll_slack(pool), slack + 3 * SLACK_STEP);
 	pay(pool, 8, 10 * MS);
 	assert_int_equal(vs_toll_slack(pool), MOST_STEPS * SLACK_STEP);
 }
