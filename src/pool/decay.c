@@ -145,17 +145,15 @@ static uint64_t forget_need(struct vs_pool *pool, uint64_t now, uint64_t live,
 			    uint64_t age)
 {
 	uint64_t lasts = NEED_AGES * age, beyond;
-	bool is_over;
 
 	if (lasts < NEED_LEAST)
 		lasts = NEED_LEAST;
 	if (live > pool->most_now)
 		pool->most_now = live;
 	/* another thread may have looked at the clock later, and come first */
-	is_over = now >= pool->need_since + lasts;
-	if (is_over)
+	if (now >= pool->need_since + lasts)
 		end_window(pool, now, live, lasts);
-	if (!is_over && now >= pool->shrinks_until)
+	else if (now >= pool->shrinks_until)
 		return 0;
 	beyond = vs_plan_surplus(pool);
 	if (beyond == 0)
@@ -202,7 +200,7 @@ static void sweep_old(struct vs_pool *pool, uint64_t now, uint64_t age,
 	if (is_due) {
 		vs_tcache_flush_unused(pool);
 		/* what leaves the caches is looked for at the next tick */
-		pool->swept = is_beyond && now > age ? now - age : now;
+		pool->swept = is_beyond ? 0 : now;
 		pool->swept_tag = next;
 	}
 	pthread_mutex_unlock(&pool->lock);

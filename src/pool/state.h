@@ -133,11 +133,11 @@ struct vs_pool {
 	int index;			  /* among the pools; constant */
 	uint64_t seen_calls, quiet_since; /* decay's; count, clock */
 	unsigned n_quiet_looks;		  /* decay's, since quiet_since */
-	uint64_t swept, swept_tag;	  /* decay's; clock, tag then */
+	uint64_t swept, swept_tag;	  /* decay's; clock or 0, tag then */
 	uint64_t need_since;		  /* clock; begin of a window */
-	uint64_t shrinks_until;	  /* decay's; clock: the need fell lately */
-	uint64_t most_before;	  /* most_now of the last */
-	_Atomic bool is_prepared; /* once; see pool/prepare.c */
+	uint64_t shrinks_until;		  /* decay's; clock: need fell */
+	uint64_t most_before;		  /* most_now of the last */
+	_Atomic bool is_prepared;	  /* once; see pool/prepare.c */
 
 	/* small objects: what left the slabs for threads and is not back */
 	struct vs_slabs *slabs; /* of every context with small objects */
