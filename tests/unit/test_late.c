@@ -187,14 +187,16 @@ static void test_a_long_kernel_is_not_remembered_for_ever(void **state)
 	}
 }
 
-/* So much live at once, and no more. */
-static void pass_a_peak(void)
-{
-	CUdeviceptr p[160];
+enum { PEAK = 160 };
 
-	for (int i = 0; i < 160; i++)
+/* So many blocks of 128 MiB live at once, and no more. */
+static void pass_a_peak(int n)
+{
+	CUdeviceptr p[PEAK];
+
+	for (int i = 0; i < n; i++)
 		p[i] = take(128 * MiB);
-	for (int i = 0; i < 160; i++)
+	for (int i = 0; i < n; i++)
 		give(p[i]);
 }
 
@@ -214,7 +216,7 @@ static void test_an_old_peak_is_no_need(void **state)
 		uint64_t until = cases[seed % 2].until * MS, most;
 
 		fresh(state);
-		pass_a_peak();
+		pass_a_peak(PEAK);
 		fake.lag_ns = cases[seed % 2].lag * MS;
 		go_on_until(until, seed);
 		fake.held_high = fake.held;
@@ -236,7 +238,7 @@ static void test_small_blocks_after_a_peak(void **state)
 	uint64_t seed = 7;
 
 	(void)state;
-	pass_a_peak();
+	pass_a_peak(PEAK);
 	fake.lag_ns = MS;
 	for (int i = 0; i < 120000; i++) {
 		if (p[i % 4])
@@ -287,18 +289,12 @@ static void test_bursts_find_what_they_had(void **state)
 /* With DECAY_MS=0 all goes at a synchronize, also what is not beyond need. */
 static void test_a_synchronize_leaves_nothing(void **state)
 {
-	CUdeviceptr p[8];
-
 	(void)state;
 	vs_knobs.decay_ms = 0;
 	vs_knobs.release_threshold.value = 0;
 	fake.lag_ns = 20000 * MS;
-	for (int round = 0; round < 6; round++) {
-		for (int i = 0; i < 8; i++)
-			p[i] = take(128 * MiB);
-		for (int i = 0; i < 8; i++)
-			give(p[i]);
-	}
+	for (int round = 0; round < 6; round++)
+		pass_a_peak(8);
 	assert_true(fake.held > 2 * GiB);
 	vs_pool_synchronizing();
 	fake.now += 25000 * MS;
@@ -309,15 +305,11 @@ static void test_a_synchronize_leaves_nothing(void **state)
 /* One that no tick meets, and that is served by what is there, is a need. */
 static void test_a_short_peak_is_a_need(void **state)
 {
-	CUdeviceptr p[40];
 	unsigned long releases = 0;
 
 	(void)state;
 	for (int step = 0; step < 400; step++) {
-		for (int i = 0; i < 40; i++)
-			p[i] = take(128 * MiB);
-		for (int i = 0; i < 40; i++)
-			give(p[i]);
+		pass_a_peak(40);
 		fake.now += 500 * MS;
 		vs_pool_tick();
 		if (step == 0)
@@ -329,19 +321,12 @@ static void test_a_short_peak_is_a_need(void **state)
 /* Two threads look at the clock, and the later one comes first. */
 static void test_a_late_look_ends_no_window(void **state)
 {
-	CUdeviceptr p[8];
 	unsigned long releases;
 
 	(void)state;
-	for (int i = 0; i < 8; i++)
-		p[i] = take(128 * MiB);
-	for (int i = 0; i < 8; i++)
-		give(p[i]);
+	pass_a_peak(8);
 	fake.now += 30000 * MS;
-	for (int i = 0; i < 8; i++)
-		p[i] = take(128 * MiB);
-	for (int i = 0; i < 8; i++)
-		give(p[i]);
+	pass_a_peak(8);
 	vs_pool_tick();
 	releases = fake.releases;
 	fake.now -= 1;
