@@ -106,7 +106,7 @@ struct vs_pool {
 	struct vs_fence fence;
 	struct vs_stats stats;
 	struct vs_heap heap[VS_N_HEAPS];
-	struct vs_shelf shelf[VS_HEAP_SLABS]; /* of the heaps before SLABS */
+	struct vs_shelf shelf[VS_HEAP_SLABS]; /* by size, SLABS has none */
 	struct vs_kept kept;
 
 	/* what a hit does not touch */

@@ -109,7 +109,12 @@ static struct vs_range *look_at_view(struct vs_view *v, struct vs_range *r)
 
 static uint64_t n_runs;
 
-static uint64_t n_shelved;
+static uint64_t n_shelved; /* in the address space of one heap */
+
+static bool is_in(const struct vs_heap *h, const struct vs_range *r)
+{
+	return r->base >= h->base && r->base < h->end;
+}
 
 /* Those of one heap; returns their bytes. */
 static uint64_t look_at_kept(const struct vs_heap *h,
@@ -123,7 +128,7 @@ static uint64_t look_at_kept(const struct vs_heap *h,
 
 		CHECK(r->state == VS_RANGE_SHELVED);
 		CHECK(r->span == kept->span[i]);
-		if (r->base < h->base || r->base >= h->end)
+		if (!is_in(h, r))
 			continue;
 		bytes += r->span;
 		(*n_out)++;
@@ -131,28 +136,40 @@ static uint64_t look_at_kept(const struct vs_heap *h,
 	return bytes;
 }
 
-/*
- * Ranges of one heap in their bins, and those that are kept, as many as it has;
- * returns their bytes.
- */
+/* The same of one shelf: its ranges lie in their bins. */
 static uint64_t look_at_shelf(const struct vs_heap *h,
-			      const struct vs_shelf *shelf,
-			      const struct vs_kept *kept)
+			      const struct vs_shelf *shelf, uint64_t *n_out)
 {
-	uint64_t n = 0, bytes = look_at_kept(h, kept, &n);
+	uint64_t bytes = 0;
 
 	for (unsigned bin = 0; bin < VS_RANGE_BINS; bin++) {
 		const struct vs_range *r = shelf->top[bin];
 
 		CHECK(vs_bins_from(&shelf->filled, bin) == bin || !r);
 		CHECK(vs_bins_from(&shelf->filled, bin) != bin || r);
-		for (; r; r = r->below, n++) {
+		for (; r; r = r->below) {
 			CHECK(r->state == VS_RANGE_SHELVED);
-			CHECK(r->base >= h->base && r->base < h->end);
 			CHECK(vs_bin_of(r->span) == bin);
+			if (!is_in(h, r))
+				continue;
 			bytes += r->span;
+			(*n_out)++;
 		}
 	}
+	return bytes;
+}
+
+/*
+ * All that is put aside of one heap, as much as it has; returns its bytes. A
+ * shelf is for a size: where memory was scarce a large block may lie among the
+ * middle ones.
+ */
+static uint64_t look_aside(const struct vs_pool *pool, const struct vs_heap *h)
+{
+	uint64_t n = 0, bytes = look_at_kept(h, &pool->kept, &n);
+
+	for (int k = 0; k < VS_HEAP_SLABS; k++)
+		bytes += look_at_shelf(h, &pool->shelf[k], &n);
 	CHECK(n == n_shelved);
 	return bytes;
 }
@@ -335,11 +352,8 @@ void heap_check(struct vs_pool *pool)
 	for (int k = 0; k < VS_N_HEAPS; k++) {
 		n_shelved = 0;
 		look_at_ranges(pool, &pool->heap[k]);
-		if (k < VS_HEAP_SLABS)
-			shelved += look_at_shelf(&pool->heap[k],
-						 &pool->shelf[k], &pool->kept);
-		else
-			CHECK(n_shelved == 0);
+		shelved += look_aside(pool, &pool->heap[k]);
+		CHECK(k < VS_HEAP_SLABS || n_shelved == 0);
 		look_at_views(pool, &pool->heap[k]);
 	}
 	for (int i = 0; i < BUCKETS; i++) {
