@@ -211,6 +211,8 @@ struct vs_ctx *vs_context_dying(CUcontext ctx, CUdevice device)
 		vs_peer_ctx_dying(ctx);
 		vs_ipc_ctx_dying(ctx);
 		ending = vs_pool_ctx_dying(ctx);
+		/* what was opened meanwhile, while its work was waited for */
+		vs_ipc_ctx_dying(ctx);
 	}
 	vs_thread_come_back(t);
 	/* what it leaves is idle now: its age counts though nobody frees */

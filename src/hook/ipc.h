@@ -65,7 +65,8 @@ static inline bool vs_ipc_is_inside(CUdeviceptr p)
 
 /*
  * The context is about to be destroyed or reset: closes what it has open. Call
- * before the driver's function.
+ * before the driver's function, and once more when vs_pool_ctx_dying() was:
+ * none is opened from then on.
  */
 void vs_ipc_ctx_dying(CUcontext ctx);
 /* A copy on `device` touches `p`: gives it access, if `p` is an import's. */

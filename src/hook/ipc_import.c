@@ -419,10 +419,12 @@ static void widen(const struct imported *im)
  */
 static CUresult enter(struct imported *im, CUdevice home)
 {
-	CUresult r;
+	CUresult r = CUDA_ERROR_CONTEXT_IS_DESTROYED;
 
 	pthread_mutex_lock(&table_lock);
-	r = allow(im, home);
+	/* or nobody would close it: see vs_ipc_ctx_dying() */
+	if (!vs_pool_ctx_is_ending(im->ctx) && vs_vmm_is_current_alive())
+		r = allow(im, home);
 	if (r == CUDA_SUCCESS && find(&im->key)) {
 		r = CUDA_ERROR_ALREADY_MAPPED;
 	} else if (r == CUDA_SUCCESS) {

@@ -24,6 +24,7 @@
  *                   another context of the device
  *   INVALID_VALUE   the allocation was freed; the exporter does not answer, or
  *                   refuses
+ *   CONTEXT_IS_DESTROYED  another thread ends `ctx` meanwhile
  *   PEER_ACCESS_UNSUPPORTED  the current device cannot reach the memory
  *   MAP_FAILED, OUT_OF_MEMORY  what importing and mapping ended in
  */

@@ -359,6 +359,18 @@ void vs_pool_ctx_gone(struct vs_ctx *ctx)
 		vs_meta_free(ctx, sizeof(*ctx));
 }
 
+bool vs_pool_ctx_is_ending(CUcontext handle)
+{
+	const struct vs_ctx *c;
+	bool is;
+
+	pthread_mutex_lock(&lock);
+	c = find(resolve(handle));
+	is = c && atomic_load(&c->is_dead);
+	pthread_mutex_unlock(&lock);
+	return is;
+}
+
 bool vs_ctx_use(struct vs_ctx *ctx)
 {
 	/* first, so that one of the two sees the other (vs_ctx_bury) */

@@ -236,6 +236,8 @@ bool vs_pool_prepare(CUdevice device);
  */
 struct vs_ctx *vs_pool_ctx_dying(CUcontext ctx);
 void vs_pool_ctx_gone(struct vs_ctx *ctx);
+/* It is between those two. */
+bool vs_pool_ctx_is_ending(CUcontext ctx);
 /*
  * Called with the id of each live allocation that the end of its context takes,
  * before its memory can be handed out again. Under the pool's lock: it may call

@@ -368,6 +368,35 @@ def exporter_stopped_beside_others():
 
 
 @test
+def context_ends_beside_an_open():
+    """
+    In another thread, before its exporter answers, or while its own end waits
+    for its work: nothing is left open of it, and others may open the same.
+    """
+    for lag_us in 0, 1500000 * SLOW:
+        exporter = Puppet()
+        importer = Puppet(f"SIM_LAG_US={lag_us}" if lag_us else "A=1")
+        handle = exporter.share(3 * MiB, 4)[1]
+        importer.do("close", importer.do("open", handle))
+        before = importer.books()
+        p = importer.do("alloc", MiB)
+        importer.do("context", "new")
+        importer.do("context", 0)
+        importer.do("busy", p, MiB)
+        timer = stop_until(exporter, signal.SIGCONT, 1 * SLOW)
+        importer.do("beside", handle)
+        time.sleep(0.3 * SLOW)
+        importer.do("context", "reset")
+        timer.join()
+        importer.say("join")
+        importer.do("context", 1)
+        q = importer.do("open", handle)
+        expect(importer.say("check", q, 3 * MiB, 4), "ok")
+        importer.do("close", q)
+        importer.balanced(before)
+
+
+@test
 def exporter_leaves_off():
     """An exporter that ends, or lies, at every step of the talk."""
     real, importer = pair()

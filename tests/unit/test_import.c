@@ -143,6 +143,30 @@ static void test_opened_and_closed_meanwhile(void **state)
 	assert_int_equal(atomic_load(&vs_ipc_n_imports), 0);
 }
 
+static struct vs_ctx *ending;
+
+static void end_it(void)
+{
+	vs_ipc_ctx_dying(FAKE_CTX);
+	ending = vs_pool_ctx_dying(FAKE_CTX);
+	vs_ipc_ctx_dying(FAKE_CTX);
+}
+
+/* Another thread has ended the context, but for the driver's part of it. */
+static void test_ended_meanwhile(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	in_fetch = end_it;
+	assert_int_equal(open_in(FAKE_CTX, 0, 1, &p),
+			 CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	assert_int_equal(atomic_load(&vs_ipc_n_imports), 0);
+	/* and the next one may have its handle */
+	vs_pool_ctx_gone(ending);
+	assert_int_equal(open_in(FAKE_CTX, 0, 1, &p), CUDA_SUCCESS);
+}
+
 static void test_one_beside_many(void **state)
 {
 	CUdeviceptr p, first;
@@ -166,6 +190,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_which_handles_are_the_same, fresh),
 		cmocka_unit_test_setup(test_opened_and_closed_meanwhile, fresh),
+		cmocka_unit_test_setup(test_ended_meanwhile, fresh),
 		cmocka_unit_test_setup(test_one_beside_many, fresh),
 	};
 
