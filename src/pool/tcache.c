@@ -374,7 +374,8 @@ bool vs_tcache_refill(struct vs_tcache *tc, unsigned class)
  * Empties one bin; pool.lock and spin held. Where there can be no marker a free
  * that hands a batch over waits at last; but a thread may end, or rest, before
  * its batches are full, time and again. So the next free here hands over, too.
- * Returns the bytes of what left it.
+ * What was freed stays where there is no host memory for it. Returns the bytes
+ * of what left it.
  */
 static uint64_t flush_bin(struct vs_pool *pool, struct vs_tcache *tc,
 			  unsigned class, bool is_dying)
@@ -384,16 +385,15 @@ static uint64_t flush_bin(struct vs_pool *pool, struct vs_tcache *tc,
 
 	if (!bin->idle)
 		return 0;
-	n = bin->idle->n + bin->freed->n;
-	if (!is_dying) {
-		for (unsigned i = 0; i < bin->idle->n; i++)
-			vs_slab_put(pool, bin->idle->obj[i]);
-		if (bin->freed->n > 0)
-			vs_slab_return_few(pool, tc->slabs, class,
-					   bin->freed->obj, bin->freed->n,
-					   bin->freed->tag);
-	}
+	n = bin->idle->n;
+	for (unsigned i = 0; i < bin->idle->n && !is_dying; i++)
+		vs_slab_put(pool, bin->idle->obj[i]);
 	bin->idle->n = 0;
+	if (bin->freed->n > 0 && !is_dying &&
+	    !vs_slab_return_few(pool, tc->slabs, class, bin->freed->obj,
+				bin->freed->n, bin->freed->tag))
+		return n * vs_class_size(class);
+	n += bin->freed->n;
 	bin->freed->n = bin->n_old = 0;
 	bin->cap = vs_fence_may_mark(&pool->fence) ? FIRST_CAP : 0;
 	return n * vs_class_size(class);
@@ -424,19 +424,23 @@ static uint64_t flush_cache(struct vs_pool *pool, struct vs_tcache *tc,
 
 /*
  * The empty batches of a thread that ends serve others: two of 4 KiB for each
- * class that it ever had anything of. pool.lock and spin held.
+ * class that it ever had anything of. What one could not be emptied of goes
+ * home in it. pool.lock and spin held.
  */
-static void close_bins(struct vs_tcache *tc)
+static void close_bins(struct vs_pool *pool, struct vs_tcache *tc)
 {
 	for (unsigned c = 0; c < VS_N_CLASSES; c++) {
 		struct vs_bin *bin = &tc->bin[c];
+		bool is_empty = bin->idle && bin->freed->n == 0;
 
 		/* cap 0: see flush_bin() */
-		if (!bin->idle || bin->cap == 0 ||
-		    bin->idle->n + bin->freed->n > 0)
+		if (!bin->idle || (is_empty && bin->cap == 0))
 			continue;
+		if (is_empty)
+			vs_meta_free(bin->freed, sizeof(*bin->freed));
+		else
+			vs_slab_return(pool, tc->slabs, c, bin->freed);
 		vs_meta_free(bin->idle, sizeof(*bin->idle));
-		vs_meta_free(bin->freed, sizeof(*bin->freed));
 		bin->idle = bin->freed = NULL;
 	}
 }
@@ -575,7 +579,7 @@ static void retire(struct vs_pool *pool, struct vs_tcache *tc)
 	pthread_mutex_lock(&pool->lock);
 	spin_lock(tc);
 	flush_bins(pool, tc, atomic_load(&tc->ctx->is_dead));
-	close_bins(tc);
+	close_bins(pool, tc);
 	tc->handle = NULL;
 	spin_unlock(tc);
 	vs_census_leave(&pool->census, tc);

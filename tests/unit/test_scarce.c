@@ -300,6 +300,40 @@ static void test_a_cache_of_one_batch(void **state)
 	check_pool();
 }
 
+/* Two, fewer than a cache hands over. */
+static void *free_few(void *argument)
+{
+	CUdeviceptr *p = argument;
+
+	give(p[0]);
+	give(p[1]);
+	/* what they would leave it in is not there, nor when the thread ends */
+	refuse(1, true);
+	vs_pool_trim();
+	return NULL;
+}
+
+static void test_a_cache_that_is_emptied(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		CUdeviceptr p[2] = {take(5000), take(5000)};
+
+		if (i == 0)
+			free_few(p);
+		else if (pthread_create(&thread, NULL, free_few, p) ||
+			 pthread_join(thread, NULL))
+			fail();
+		refuse(0, false);
+		assert_true(n_failed > 0);
+		vs_pool_trim();
+		assert_int_equal(fake.held, 0);
+		check_pool();
+	}
+}
+
 /* --- contexts --------------------------------------------------------------
  */
 
@@ -415,6 +449,7 @@ int main(void)
 		T(a_slab),
 		T(chunks_that_move),
 		T(a_cache_of_one_batch),
+		T(a_cache_that_is_emptied),
 		T(a_slab_for_nobody),
 		T(a_context),
 		T(a_green_one),
