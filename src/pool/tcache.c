@@ -128,8 +128,9 @@ static struct vs_batch *take_freed(struct vs_bin *bin)
 /*
  * Makes room for one more freed object: hands a full batch to the pool (that of
  * a bin that was flushed is empty, and stays), and lets the next one grow. None
- * of it lies on the stack, which may be small: the driver is called. Spin held,
- * given up inside. False: no host memory.
+ * of it lies on the stack, which may be small: the driver is called. Without
+ * host memory a batch goes on to the end of its page. Spin held, given up
+ * inside. False: no host memory.
  */
 static __attribute__((noinline)) bool make_room(struct vs_tcache *tc,
 						unsigned class)
@@ -143,7 +144,7 @@ static __attribute__((noinline)) bool make_room(struct vs_tcache *tc,
 	if (bin->freed->n < bin->cap)
 		return true;
 	if (bin->freed->n > 0 && !(full = take_freed(bin)))
-		return false;
+		return bin->freed->n < VS_BATCH;
 	if (bin->cap == 0)
 		bin->cap = FIRST_CAP;
 	else if (bin->cap * 2 <= cap_limit(tc, bin, class))

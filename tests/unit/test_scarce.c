@@ -334,6 +334,25 @@ static void test_a_cache_that_is_emptied(void **state)
 	}
 }
 
+/* More than a batch that cannot be handed over, but for room in its page. */
+static void test_frees_beyond_a_batch(void **state)
+{
+	enum { N = 200 };
+	CUdeviceptr p[N];
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		p[i] = take(5000);
+	refuse(1, true);
+	for (int i = 0; i < N; i++)
+		give(p[i]);
+	refuse(0, false);
+	assert_true(n_failed > 0);
+	vs_pool_trim();
+	assert_int_equal(fake.held, 0);
+	check_pool();
+}
+
 /* --- contexts --------------------------------------------------------------
  */
 
@@ -450,6 +469,7 @@ int main(void)
 		T(chunks_that_move),
 		T(a_cache_of_one_batch),
 		T(a_cache_that_is_emptied),
+		T(frees_beyond_a_batch),
 		T(a_slab_for_nobody),
 		T(a_context),
 		T(a_green_one),
