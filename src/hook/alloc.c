@@ -233,7 +233,7 @@ static CUresult free_passed(CUdeviceptr p)
 
 	if (vs_pool_is_inside(p) && vs_pool_find(p, &span) && span.base == p)
 		result = free_without_context(&span);
-	return result != VS_PASS ? result : vs_seen(vs_real.cuMemFree_v2(p));
+	return result != VS_PASS ? result : vs_seen(vs_capture_free_beside(p));
 }
 
 /* The gate is shut, or frees are watched. A free needs no current context. */

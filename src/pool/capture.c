@@ -46,6 +46,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct capture *open_captures;	      /* lock */
 static uint64_t begun;			      /* captures, ever; lock */
 static _Atomic int count, n_strict, n_ending; /* written under lock */
+static _Atomic bool is_known;		      /* the program captures */
 
 static struct capture name_of(CUstream stream, bool is_per_thread)
 {
@@ -195,6 +196,7 @@ static CUcontext context_of(CUstream stream)
 
 void vs_capture_before_begin(CUstream stream)
 {
+	atomic_store(&is_known, true);
 	prepare_barriers();
 	pthread_rwlock_wrlock(&gate);
 	beginning = context_of(stream);
@@ -381,6 +383,40 @@ void vs_capture_allows(void)
 		atomic_fetch_sub(&n_strict, 1);
 	}
 	pthread_mutex_unlock(&lock);
+}
+
+/*
+ * Before a call that would end a strict capture of another thread's, be it one
+ * that is just beginning; but for a program that never had any.
+ */
+static bool relax_beside(CUstreamCaptureMode *saved_out)
+{
+	if (!atomic_load(&is_known) || vs_capture_forbids())
+		return false;
+	vs_vmm_relax(saved_out);
+	return true;
+}
+
+CUresult vs_capture_alloc_beside(CUdeviceptr *out, size_t size)
+{
+	CUstreamCaptureMode saved;
+	bool is_relaxed = relax_beside(&saved);
+	CUresult r = vs_real.cuMemAlloc_v2(out, size);
+
+	if (is_relaxed)
+		vs_vmm_unrelax(saved);
+	return r;
+}
+
+CUresult vs_capture_free_beside(CUdeviceptr p)
+{
+	CUstreamCaptureMode saved;
+	bool is_relaxed = relax_beside(&saved);
+	CUresult r = vs_real.cuMemFree_v2(p);
+
+	if (is_relaxed)
+		vs_vmm_unrelax(saved);
+	return r;
 }
 
 bool vs_capture_shut_out(void)

@@ -51,6 +51,12 @@ int vs_capture_strict(void);
  * freed there: such a free is not to succeed.
  */
 bool vs_capture_forbids(void);
+/*
+ * The driver's own, for what the pool does not serve or has not: strict
+ * captures of other threads are as safe from them as from what it does.
+ */
+CUresult vs_capture_alloc_beside(CUdeviceptr *out, size_t size);
+CUresult vs_capture_free_beside(CUdeviceptr p);
 /* It was asked, and did not: the captures of this thread are not strict. */
 void vs_capture_allows(void);
 void vs_capture_forked(void);

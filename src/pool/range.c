@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-#include "driver/real.h"
+#include "pool/capture.h"
 #include "pool/dead.h"
 #include "pool/grow.h"
 #include "pool/ladder.h"
@@ -213,7 +213,7 @@ CUresult vs_range_last_resort(struct vs_pool *pool, struct vs_ctx *ctx,
 	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 
 	if (pool->memory_limit == UINT64_MAX)
-		r = vs_real.cuMemAlloc_v2(&p, size);
+		r = vs_capture_alloc_beside(&p, size);
 	/* not before: a range is up to thousands of times as large */
 	if (r == CUDA_ERROR_OUT_OF_MEMORY && size <= VS_SMALL_MAX &&
 	    alloc_odd(pool, ctx, size, out)) {

@@ -2,6 +2,7 @@
 #include "pool/trouble.h"
 
 #include "driver/real.h"
+#include "pool/capture.h"
 #include "pool/pool.h"
 #include "pool/tcache.h"
 
@@ -43,7 +44,7 @@ CUresult vs_trouble_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 			  CUdeviceptr *out)
 {
 	CUdeviceptr p;
-	CUresult r = vs_real.cuMemAlloc_v2(&p, size);
+	CUresult r = vs_capture_alloc_beside(&p, size);
 
 	if (vs_real_is_for_good(r)) {
 		vs_pool_broken(); /* a marker may have known it before */
@@ -63,12 +64,12 @@ CUresult vs_trouble_alloc_beside(struct vs_pool *pool, size_t size,
 				 CUdeviceptr *out)
 {
 	CUdeviceptr p;
-	CUresult r = vs_real.cuMemAlloc_v2(&p, size);
+	CUresult r = vs_capture_alloc_beside(&p, size);
 
 	for (int i = 0; i < 2 && r == CUDA_ERROR_OUT_OF_MEMORY; i++) {
 		if (vs_pool_relieve((uint64_t)1 << pool->dev.device,
 				    i ? VS_RELIEF_LAST : VS_RELIEF_IDLE) > 0)
-			r = vs_real.cuMemAlloc_v2(&p, size);
+			r = vs_capture_alloc_beside(&p, size);
 	}
 	if (r != CUDA_SUCCESS)
 		return VS_PASS; /* the driver words it */

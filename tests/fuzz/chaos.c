@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * chaos [--seconds N] [--seed S] [--live MIB] [--max-bits B] [--hold]
- *       [--strict MIB] [--no-graph]
+ *       [--strict MIB] [--no-graph] [--bold]
  *
  * Threads capture streams in all modes and by all forms of begin, fork and
  * join captures, hold two at a time, instantiate and launch, while they and
@@ -11,6 +11,8 @@
  *
  * As a correct program does, a thread that makes unsafe calls while captures
  * are open says so first (cuThreadExchangeStreamCaptureMode).
+ *
+ * With --bold the others say nothing, though, which under the shim harms none.
  *
  * With --hold one capture is open all the time. With --strict running out of
  * memory is wrong, and so is holding more than this much.
@@ -40,7 +42,7 @@ static const CUstreamCaptureMode modes[] = {CU_STREAM_CAPTURE_MODE_GLOBAL,
 					    CU_STREAM_CAPTURE_MODE_RELAXED};
 
 static CUcontext ctx;
-static bool has_to_graph = true, has_hold;
+static bool has_to_graph = true, has_hold, is_bold;
 static unsigned taker_bits = 23;
 static unsigned long strict;
 static size_t live_max = 24 * MiB;
@@ -87,7 +89,8 @@ static void *taker(void *arg)
 	CUstream stream;
 
 	TRY(cuCtxSetCurrent(ctx));
-	TRY(cuThreadExchangeStreamCaptureMode(&mode));
+	if (!is_bold)
+		TRY(cuThreadExchangeStreamCaptureMode(&mode));
 	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	while (!is_done) {
 		struct block *b = &live[victim_random(&random) % MAX_LIVE];
@@ -103,6 +106,8 @@ static void *taker(void *arg)
 	}
 	for (int i = 0; i < MAX_LIVE; i++)
 		drop(&live[i]);
+	mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	TRY(cuThreadExchangeStreamCaptureMode(&mode));
 	TRY(cuStreamSynchronize(stream));
 	TRY(cuStreamDestroy(stream));
 	return NULL;
@@ -330,6 +335,8 @@ static bool read_options(int argc, char **argv)
 			has_to_graph = false;
 		else if (!strcmp(argv[i], "--hold"))
 			has_hold = true;
+		else if (!strcmp(argv[i], "--bold"))
+			is_bold = true;
 		else if (i + 1 == argc)
 			return false;
 		else if (!strcmp(argv[i], "--seconds"))
