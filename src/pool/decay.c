@@ -25,8 +25,10 @@
 /* Note [Need] in pool/grow.h: a window is so many times DECAY_MS; ns. */
 #define NEED_AGES 10
 #define NEED_LEAST ((uint64_t)30000000000)
-/* See forget_need(): by such a part; windows. */
-enum { SHRINKS_BY = 4, SHRINKS_FOR = 4 };
+/* See forget_need(): by such a part; windows; looks in vain. */
+enum { SHRINKS_BY = 4, SHRINKS_FOR = 4, VAIN_LOOKS = 4 };
+/* See is_in_vain(): a part that may be missing. */
+enum { VAIN_SHARE = 8 };
 /* Of what is live, idle memory that may stay. */
 #define STAY_SHARE 4
 enum { QUIET_LOOKS = 4 };
@@ -125,11 +127,34 @@ bool vs_pool_is_waiting(int i)
 static void end_window(struct vs_pool *pool, uint64_t now, uint64_t live,
 		       uint64_t lasts)
 {
-	if (pool->most_now < pool->need - pool->need / SHRINKS_BY)
+	if (pool->most_now < pool->need - pool->need / SHRINKS_BY) {
 		pool->shrinks_until = now + SHRINKS_FOR * lasts;
+		pool->shrunk = 0;
+		pool->n_vain_looks = 0;
+	}
 	pool->need_since = now;
 	pool->need = pool->most_before = pool->most_now;
 	pool->most_now = live;
+}
+
+/*
+ * What went at each of the last looks was made anew by the next: the program
+ * goes round it, and what is beyond need is not idle, but lies beside live
+ * blocks in their chunks. A look at which nothing went says nothing. Lock.
+ */
+static bool is_in_vain(struct vs_pool *pool)
+{
+	uint64_t held = pool->chunks.held;
+
+	if (pool->shrunk > 0) {
+		bool is_back =
+			held + pool->shrunk / VAIN_SHARE >= pool->shrunk_from;
+
+		pool->n_vain_looks = is_back ? pool->n_vain_looks + 1 : 0;
+	}
+	pool->shrunk = 0;
+	pool->shrunk_from = held;
+	return pool->n_vain_looks >= VAIN_LOOKS;
 }
 
 /*
@@ -139,7 +164,8 @@ static void end_window(struct vs_pool *pool, uint64_t now, uint64_t live,
  * its blocks over large chunks of an old peak leaves none of them idle for
  * long, and behind a late GPU nearly all is pending: looked at once a window,
  * it held a third too much. But not for ever: for some programs that is what
- * they go round, and they would wait, or make it anew, each time. Lock.
+ * they go round, and they would wait, or make it anew, each time; those that
+ * are seen to are left alone at once. Lock.
  */
 static uint64_t forget_need(struct vs_pool *pool, uint64_t now, uint64_t live,
 			    uint64_t age)
@@ -156,7 +182,7 @@ static uint64_t forget_need(struct vs_pool *pool, uint64_t now, uint64_t live,
 	else if (now >= pool->shrinks_until)
 		return 0;
 	beyond = vs_plan_surplus(pool);
-	if (beyond == 0)
+	if (is_in_vain(pool) || beyond == 0)
 		pool->shrinks_until = 0;
 	return beyond;
 }
@@ -243,9 +269,13 @@ static void release_spare(struct vs_pool *pool, uint64_t spare,
 
 	if (surplus > spare)
 		surplus = spare;
-	if (surplus > 0)
+	if (surplus > 0) {
 		released = vs_trim_release(pool, surplus, UINT64_MAX,
 					   &vs_trim_is_ending);
+		pthread_mutex_lock(&pool->lock);
+		pool->shrunk = released;
+		pthread_mutex_unlock(&pool->lock);
+	}
 	if (spare > released)
 		vs_trim_release(pool, spare - released, before,
 				&vs_trim_is_ending);

@@ -136,6 +136,8 @@ struct vs_pool {
 	uint64_t swept, swept_tag;	  /* decay's; clock or 0, tag then */
 	uint64_t need_since;		  /* clock; begin of a window */
 	uint64_t shrinks_until;		  /* decay's; clock: need fell */
+	uint64_t shrunk, shrunk_from;	  /* decay's; last look: went, of all */
+	unsigned n_vain_looks;		  /* decay's, in a row */
 	uint64_t most_before;		  /* most_now of the last */
 	_Atomic bool is_prepared;	  /* once; see pool/prepare.c */
 

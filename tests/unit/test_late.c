@@ -286,6 +286,48 @@ static void test_bursts_find_what_they_had(void **state)
 	assert_in_range(fake.creates - creates, 0, 200);
 }
 
+/* Three large blocks for a moment, each 50 ms, up to a time. */
+static void step_until(uint64_t end)
+{
+	uint64_t seed = 7, tick = fake.now;
+	CUdeviceptr p[3];
+
+	while (fake.now < end) {
+		for (int i = 0; i < 3; i++)
+			p[i] = take((100 + next_random(&seed) % 800) * MiB);
+		for (int i = 0; i < 3; i++)
+			give(p[i]);
+		fake.now += 50 * MS;
+		if (fake.now - tick < 500 * MS)
+			continue;
+		vs_pool_tick();
+		tick = fake.now;
+	}
+}
+
+/*
+ * What stays of a cache lies all over its chunks, so more than need is held for
+ * good. That is no reason to make what each step needs anew after each look.
+ */
+static void test_what_is_made_again_is_left(void **state)
+{
+	enum { N = 640, STAYS = 8 };
+	static CUdeviceptr p[N];
+	unsigned long creates;
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		p[i] = take(20 * MiB);
+	for (int i = 0; i < N; i++) {
+		if (i % STAYS != 0)
+			give(p[i]);
+	}
+	step_until(70000 * MS);
+	creates = fake.creates;
+	step_until(120000 * MS);
+	assert_in_range(fake.creates - creates, 0, 100);
+}
+
 /* With DECAY_MS=0 all goes at a synchronize, also what is not beyond need. */
 static void test_a_synchronize_leaves_nothing(void **state)
 {
@@ -380,6 +422,7 @@ int main(void)
 		T(an_old_peak_is_no_need),
 		T(small_blocks_after_a_peak),
 		T(bursts_find_what_they_had),
+		T(what_is_made_again_is_left),
 		T(a_synchronize_leaves_nothing),
 		T(a_short_peak_is_a_need),
 		T(a_late_look_ends_no_window),
