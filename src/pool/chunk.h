@@ -80,12 +80,13 @@ struct vs_chunk {
 	uint64_t idle_tag; /* the work of this epoch may still touch it */
 	/* head, tail and the tree by size are out of date */
 	bool is_stale;
-	bool is_by_size; /* in that tree */
-	bool has_dead;	 /* `dead` is not 0; here for the cache line */
-	bool is_whole;	 /* constant, see Note [Whole] */
-	bool is_vast;	 /* constant, see Note [Vast] */
-	bool is_small;	 /* constant: made for a block below VS_MIDDLE_MAX */
-	bool is_noted;	 /* in the pool's `noted` (see pool/dead) */
+	bool is_by_size;  /* in that tree */
+	bool has_dead;	  /* `dead` is not 0; here for the cache line */
+	bool is_whole;	  /* constant, see Note [Whole] */
+	bool is_vast;	  /* constant, see Note [Vast] */
+	bool is_small;	  /* constant: made for a block below VS_MIDDLE_MAX */
+	bool is_of_slabs; /* constant: and in the heap of slabs */
+	bool is_noted;	  /* in the pool's `noted` (see pool/dead) */
 
 	TAILQ_ENTRY(vs_chunk) link; /* in idle or cached; or noted or spent */
 	TAILQ_ENTRY(vs_chunk) of_all;

@@ -15,11 +15,15 @@ static const struct crumb_rule crumb_rules[] = {
 	{1, 8, 8, 64, false},
 };
 
+/* Beyond need after twice as many moves, and of slabs alone. */
 static bool is_crumb(struct vs_pool *pool, const struct vs_chunk *c,
-		     const struct crumb_rule *rule)
+		     const struct crumb_rule *rule, bool is_beyond)
 {
+	unsigned moves = is_beyond ? 2 * rule->moves : rule->moves;
+
 	return !c->is_whole && (c->is_small || !rule->is_small) &&
-	       c->n_moved >= rule->moves && vs_chunk_is_quiet(pool, c);
+	       (c->is_of_slabs || !is_beyond) && c->n_moved >= moves &&
+	       vs_chunk_is_quiet(pool, c);
 }
 
 /* By one rule. */
@@ -29,6 +33,7 @@ static unsigned choose(struct vs_pool *pool, enum vs_heap_kind kind,
 {
 	uint64_t most = vs_plan_crumb(pool, kind) / rule->share, bytes = 0;
 	uint64_t loose = vs_chunks_loose(&pool->chunks);
+	bool is_beyond = vs_plan_beyond(pool, 0) > 0;
 	unsigned n = 0;
 
 	/* so much will do without them, however many they are */
@@ -38,7 +43,7 @@ static unsigned choose(struct vs_pool *pool, enum vs_heap_kind kind,
 	for (struct vs_chunk *c = vs_chunk_free_from(pool, 1);
 	     c && c->size <= most && n < rule->most && bytes < span;
 	     c = vs_chunk_free_next(c)) {
-		if (!is_crumb(pool, c, rule))
+		if (!is_crumb(pool, c, rule, is_beyond))
 			continue;
 		crumbs[n++] = c;
 		bytes += c->size;

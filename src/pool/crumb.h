@@ -10,6 +10,11 @@
  * anew, in large ones. Not those that were moved less than twice: what small
  * and large blocks have in turn would be made anew for each.
  *
+ * Beyond need (Note [Need] in pool/grow.h) that is so of what was made for
+ * slabs alone: where some small blocks stay, more than need is held for as long
+ * as they do, and no more for that. Middle blocks and large ones in turn would
+ * hold more.
+ *
  * So it is with what grows little by little: for each step there is a chunk
  * more, as small as the step. What was moved so often that to make it anew
  * would have been cheaper is crumbs as well, whatever it was made for, unless

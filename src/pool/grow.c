@@ -414,6 +414,20 @@ static unsigned detach_crumbs(struct vs_pool *pool, enum vs_heap_kind kind,
 	return n_detached;
 }
 
+/* New chunks for what was released, be it beyond need: no more is held. */
+static CUresult grow_anew(struct vs_pool *pool, enum vs_heap_kind kind,
+			  uint64_t span, uint64_t released,
+			  struct vs_range **range_out)
+{
+	CUresult r;
+
+	pool->anew = released;
+	r = grow(pool, kind, released < span ? released : span, VS_GROW_WITHIN,
+		 range_out);
+	pool->anew = 0;
+	return r;
+}
+
 /* NOT_FOUND: the request is to have what was made, and more by a move. */
 static CUresult merge_crumbs(struct vs_pool *pool, enum vs_heap_kind kind,
 			     uint64_t span, struct vs_range **range_out)
@@ -431,8 +445,8 @@ static CUresult merge_crumbs(struct vs_pool *pool, enum vs_heap_kind kind,
 
 		bytes += let_go(pool, crumbs[i]) ? size : 0;
 	}
-	if (bytes == 0 || grow(pool, kind, bytes < span ? bytes : span,
-			       VS_GROW_WITHIN, &r) != CUDA_SUCCESS)
+	if (bytes == 0 ||
+	    grow_anew(pool, kind, span, bytes, &r) != CUDA_SUCCESS)
 		return CUDA_ERROR_NOT_FOUND;
 	if (bytes >= span) {
 		*range_out = r;

@@ -69,8 +69,9 @@ static uint64_t budget(struct vs_pool *pool)
 static uint64_t allowance(struct vs_pool *pool)
 {
 	uint64_t most = budget(pool), held = pool->chunks.held;
+	uint64_t room = most > held ? most - held : 0;
 
-	return most > held ? most - held : 0;
+	return room > pool->anew ? room : pool->anew;
 }
 
 uint64_t vs_plan_beyond(struct vs_pool *pool, uint64_t span)
@@ -177,8 +178,7 @@ uint64_t vs_plan_cap(struct vs_pool *pool, enum vs_heap_kind kind)
 uint64_t vs_plan_crumb(struct vs_pool *pool, enum vs_heap_kind kind)
 {
 	if (kind != VS_HEAP_LARGE || pool->chunk_size || pool->is_contiguous ||
-	    pool->tight || vs_mark_is_scarce(pool) ||
-	    vs_plan_beyond(pool, 0) > 0)
+	    pool->tight || vs_mark_is_scarce(pool))
 		return 0;
 	return usual_size(pool, kind);
 }
@@ -214,6 +214,7 @@ static bool add_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t size,
 		return false;
 	c->is_whole = is_whole;
 	c->is_small = plan->kind != VS_HEAP_LARGE;
+	c->is_of_slabs = plan->kind == VS_HEAP_SLABS;
 	if (!vs_plan_step(plan, c)) {
 		vs_meta_free(c, sizeof(*c));
 		return false;

@@ -172,6 +172,7 @@ struct vs_pool {
 
 	/* that pool/grow makes anew, on no stack; grow */
 	struct vs_chunk *crumbs[VS_CRUMBS_MOST];
+	uint64_t anew; /* their bytes, gone, while as much is created; grow */
 };
 
 /*

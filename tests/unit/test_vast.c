@@ -166,6 +166,35 @@ static void test_large_blocks_after_small_ones(void **state)
 	assert_in_range(moved, 0, N_LARGE / 2 * 3);
 }
 
+/* Nor where others of the small ones stay, so that more than need is held. */
+static void test_large_blocks_among_small_ones(void **state)
+{
+	enum { N = 12000, GONE = N / 3, STAYS = 6, STEPS = 200 };
+	static CUdeviceptr p[N];
+	uint64_t seed = 7, moved = 0;
+	CUdeviceptr large[3];
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		p[i] = take(300 * KiB);
+	for (int i = 0; i < N; i++) {
+		if (i < GONE || i % STAYS != 0)
+			give(p[i]);
+	}
+	for (int step = 0; step < STEPS; step++) {
+		if (step == STEPS / 2)
+			moved = stats()->chunks_moved;
+		for (int i = 0; i < 3; i++)
+			large[i] = take((100 + next_random(&seed) % 800) * MiB);
+		for (int i = 0; i < 3; i++)
+			give(large[i]);
+		fake.now += 50 * MS;
+	}
+	moved = stats()->chunks_moved - moved;
+	assert_true(fake.held > vs_pool_of(0)->need + GiB);
+	assert_in_range(moved, 0, 1000);
+}
+
 /* Nor do those of each step of what grows: each block is not made of dozens. */
 static void test_blocks_that_grow_little_by_little(void **state)
 {
@@ -263,6 +292,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
 	const struct CMUnitTest tests[] = {
 		T(large_blocks_after_small_ones),
+		T(large_blocks_among_small_ones),
 		T(blocks_that_grow_little_by_little),
 		T(results_share_a_chunk),
 		T(a_result_keeps_no_other_chunk),
