@@ -147,24 +147,8 @@ static void carry_out(const struct action *a)
 {
 	const struct block *from = a->from < 0 ? NULL : &blocks[a->from];
 	struct block *to = &blocks[a->to];
-	unsigned char *p;
-	size_t x, y, z;
 
-	for (z = 0; z < a->depth; z++) {
-		for (y = 0; y < a->height; y++) {
-			p = to->shadow + a->dst.at + z * a->dst.slice +
-			    y * a->dst.pitch;
-			if (from)
-				memcpy(p,
-				       from->shadow + a->src.at +
-					       z * a->src.slice +
-					       y * a->src.pitch,
-				       a->width);
-			for (x = 0; !from && x < a->width; x++)
-				p[x] = (unsigned char)(a->value >>
-						       x % a->unit * 8);
-		}
-	}
+	action_do(a, to->shadow, from ? from->shadow : NULL);
 	if (from)
 		to->is_known = to->is_known && from->is_known;
 	else if (a->width == to->size)

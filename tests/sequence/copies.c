@@ -90,24 +90,6 @@ void op_copy(void)
 
 /* ---- rows and planes ---------------------------------------------------- */
 
-struct place some_place(const struct block *b, const struct action *a,
-			size_t *rows_out)
-{
-	size_t pitch = a->width + chance(64), rows = a->height + chance(3);
-	size_t at = chance(300);
-	size_t span = (a->depth - 1) * pitch * rows + (a->height - 1) * pitch +
-		      a->width;
-
-	if (at + span > b->size) {
-		pitch = a->width;
-		rows = a->height;
-		at = 0;
-	}
-	*rows_out = rows;
-	printf(" +%zu %zu %zu", at, pitch, rows);
-	return (struct place){at, pitch, pitch * rows};
-}
-
 /* In `a`, and as the driver takes it. */
 static CUDA_MEMCPY3D some_box(struct block *to, struct block *from,
 			      size_t depth, struct action *a)
@@ -122,8 +104,8 @@ static CUDA_MEMCPY3D some_box(struct block *to, struct block *from,
 	a->height = height;
 	a->depth = depth;
 	printf(" %zu x %zu x %zu", a->width, height, depth);
-	a->dst = some_place(to, a, &to_rows);
-	a->src = some_place(from, a, &from_rows);
+	a->dst = action_place(a, to->size, &to_rows);
+	a->src = action_place(a, from->size, &from_rows);
 	c = (CUDA_MEMCPY3D){.srcMemoryType = is_host(from)
 						     ? CU_MEMORYTYPE_HOST
 						     : CU_MEMORYTYPE_DEVICE,

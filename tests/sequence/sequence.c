@@ -10,18 +10,7 @@
  * done that is undefined by CUDA's rules or known to differ (README.md,
  * Limits).
  */
-#include <pthread.h>
-
 #include "sequence.h"
-
-int me;
-
-static uint64_t state;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t passed = PTHREAD_COND_INITIALIZER;
-static void (*turn_does)(void); /* what the thread `me` is to do */
-static bool is_over, thread_ends;
-static pthread_t threads[N_THREADS];
 
 static const struct {
 	const char *name;
@@ -32,11 +21,6 @@ static const struct {
 	OPERATIONS(X)
 #undef X
 };
-
-uint32_t chance(uint32_t n)
-{
-	return victim_random(&state) % n;
-}
 
 CUresult say(CUresult result)
 {
@@ -86,56 +70,13 @@ static void one_operation(void)
 	operations[i].run();
 }
 
-/* ---- turns -------------------------------------------------------------- */
-
-static void *thread(void *number)
-{
-	int self = (int)(intptr_t)number;
-
-	pthread_mutex_lock(&lock);
-	while (!is_over) {
-		if (turn_does && me == self) {
-			turn_does();
-			turn_does = NULL;
-			pthread_cond_broadcast(&passed);
-			if (thread_ends)
-				break;
-		}
-		pthread_cond_wait(&passed, &lock);
-	}
-	pthread_mutex_unlock(&lock);
-	return NULL;
-}
-
-static void start_thread(int number)
-{
-	CHECK(pthread_create(&threads[number], NULL, thread,
-			     (void *)(intptr_t)number) == 0);
-}
-
 /* Its work goes on; another comes in its place. */
 void op_thread_end(void)
 {
 	if (is_capturer())
 		return;
-	thread_ends = true;
+	end_this_thread();
 	leave();
-}
-
-static void give_turn(int to, void (*does)(void))
-{
-	pthread_mutex_lock(&lock);
-	me = to;
-	turn_does = does;
-	pthread_cond_broadcast(&passed);
-	while (turn_does)
-		pthread_cond_wait(&passed, &lock);
-	pthread_mutex_unlock(&lock);
-	if (!thread_ends)
-		return;
-	pthread_join(threads[to], NULL);
-	thread_ends = false;
-	start_thread(to);
 }
 
 static void set_primary(void)
@@ -212,10 +153,9 @@ int main(int argc, char **argv)
 
 	if (argc < 2)
 		return 2;
-	state = strtoull(argv[1], NULL, 0);
+	set_seed(argv[1]);
 	start();
-	for (int i = 0; i < N_THREADS; i++)
-		start_thread(i);
+	start_threads();
 	for (int i = 0; i < N_THREADS; i++)
 		give_turn(i, enter);
 	for (int i = 0; i < n_ops; i++) {
@@ -233,11 +173,6 @@ int main(int argc, char **argv)
 	printf("all were called: %d\n", all_called());
 	printf("wrong: %d, violations: %ld\n", n_wrong,
 	       sim_client_violations());
-	pthread_mutex_lock(&lock);
-	is_over = true;
-	pthread_cond_broadcast(&passed);
-	pthread_mutex_unlock(&lock);
-	for (int i = 0; i < N_THREADS; i++)
-		pthread_join(threads[i], NULL);
+	end_threads();
 	return n_wrong > 0;
 }

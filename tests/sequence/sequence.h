@@ -11,16 +11,10 @@
 #define SEQUENCE_H
 
 #include "../e2e/victim_link.h"
-
-/* Built once more so: the NULL stream is then the thread's own (cuda.h). */
-#ifdef CUDA_API_PER_THREAD_DEFAULT_STREAM
-#define IS_PER_THREAD true
-#else
-#define IS_PER_THREAD false
-#endif
+#include "action.h"
+#include "turns.h"
 
 enum {
-	N_THREADS = 3,
 	PRIMARY = 0,
 	GREEN = 3, /* between them: made by cuCtxCreate */
 	N_CTX,
@@ -48,20 +42,6 @@ struct block {
 	int done_ctx;
 	bool was_null, was_copy; /* in the NULL stream; a copy */
 	uint64_t id;
-};
-
-/* Where a copy begins in a block, and the steps to its next row and plane. */
-struct place {
-	size_t at, pitch, slice;
-};
-
-/* A set of elements of `unit` bytes, or a copy: `from` is no block's then. */
-struct action {
-	int to, to_serial, from, from_serial;
-	struct place dst, src;
-	size_t width, height, depth; /* width in bytes */
-	uint32_t value;
-	unsigned unit;
 };
 
 /* What a graph does, in order. */
@@ -104,12 +84,10 @@ extern struct block blocks[N_BLOCKS]; /* the first is pageable and constant */
 extern struct graph graphs[N_GRAPHS];
 extern CUmemoryPool pool; /* of the first device */
 void make_pool(void);
-extern int me;	    /* whose turn it is */
 extern int n_wrong; /* blocks that did not hold what they should */
 
-/* ---- chance and answers ------------------------------------------------ */
+/* ---- answers ------------------------------------------------------------ */
 
-uint32_t chance(uint32_t n);
 /* Prints ": NAME". */
 CUresult say(CUresult result);
 /* A further one of the same operation: what it is. */
@@ -173,9 +151,6 @@ bool begin_work(struct stream *s, const struct action *actions, int n);
 /* What the call has answered; the work is done, or captured. */
 void end_work(struct stream *s, const struct action *actions, int n,
 	      CUresult result);
-/* Some place for the action's rows that ends within the block. */
-struct place some_place(const struct block *b, const struct action *a,
-			size_t *rows_out);
 /* Whether all memory that it works on is still there. */
 bool is_live(const struct recording *r);
 

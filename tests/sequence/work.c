@@ -110,7 +110,7 @@ void op_set_2d(void)
 	a = set_of(b, 0, 1 + chance(b->size < 900 ? (uint32_t)b->size : 900),
 		   byte, 1);
 	a.height = 1 + chance((uint32_t)(b->size / a.width));
-	a.dst = some_place(b, &a, &rows);
+	a.dst = action_place(&a, b->size, &rows);
 	p = b->p + a.dst.at;
 	printf(" %zu x %zu", a.width, a.height);
 	if (begin_work(s, &a, 1))
