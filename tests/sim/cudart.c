@@ -372,29 +372,6 @@ cudaError_t cudaMemcpyAsync(void *dst, const void *src, size_t count,
 	}
 }
 
-cudaError_t cudaMemcpy2D(void *dst, size_t dpitch, const void *src,
-			 size_t spitch, size_t width, size_t height,
-			 enum cudaMemcpyKind kind)
-{
-	cudaError_t error = cudart_enter();
-	CUDA_MEMCPY2D copy = {
-		.srcMemoryType = CU_MEMORYTYPE_UNIFIED,
-		.srcDevice = PTR(src),
-		.srcPitch = spitch,
-		.dstMemoryType = CU_MEMORYTYPE_UNIFIED,
-		.dstDevice = PTR(dst),
-		.dstPitch = dpitch,
-		.WidthInBytes = width,
-		.Height = height,
-	};
-
-	if (error)
-		return error;
-	if ((int)kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault)
-		return cudart_note(cudaErrorInvalidMemcpyDirection);
-	return cudart_code(DRIVER.cuMemcpy2D_v2(&copy));
-}
-
 cudaError_t cudaMemcpyPeer(void *dst, int dstDevice, const void *src,
 			   int srcDevice, size_t count)
 {
@@ -428,17 +405,6 @@ cudaError_t cudaMemsetAsync(void *devPtr, int value, size_t count,
 		     : cudart_code(DRIVER.cuMemsetD8Async(PTR(devPtr),
 							  (unsigned char)value,
 							  count, stream));
-}
-
-cudaError_t cudaMemset2D(void *devPtr, size_t pitch, int value, size_t width,
-			 size_t height)
-{
-	cudaError_t error = cudart_enter();
-
-	return error ? error
-		     : cudart_code(DRIVER.cuMemsetD2D8_v2(PTR(devPtr), pitch,
-							  (unsigned char)value,
-							  width, height));
 }
 
 /* ---- pointers and processes ------------------------------------------- */

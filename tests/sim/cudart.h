@@ -3,7 +3,9 @@
  * A thin CUDA runtime for tests: the real one refuses a simulated driver.  It
  * finds the driver the way the real one does and keeps the same state: primary
  * contexts made when needed, one last error for each thread.  Every copy of it
- * (static or shared) has its own.
+ * (static or shared) has its own.  One is built for programs whose NULL stream
+ * is the thread's own (CUDART_PER_THREAD): cuda_runtime_api.h then renames what
+ * differs, here as in the program.
  */
 #ifndef CUDART_H
 #define CUDART_H
@@ -11,6 +13,9 @@
 /* The plain names: neither all ABI versions nor the per-thread stream. */
 #undef __CUDA_API_VERSION_INTERNAL
 #include <cuda.h>
+#ifdef CUDART_PER_THREAD
+#define CUDA_API_PER_THREAD_DEFAULT_STREAM
+#endif
 #include <cuda_runtime_api.h>
 
 #define CUDART_MAX_DEVICES 64

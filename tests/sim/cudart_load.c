@@ -53,18 +53,27 @@ cudaError_t cudart_last(int clear)
 	return error;
 }
 
-/* Both flag values, as the real one: 2 is the per-thread twin. */
+/*
+ * Both flag values, as the real one: 2 is the per-thread twin, which no
+ * function has before 7.0.
+ */
 static void *ask(const char *base, int version)
 {
 	CUdriverProcAddressQueryResult status;
-	void *per_thread, *f;
+	void *per_thread = NULL, *f;
 
+#ifdef CUDART_PER_THREAD
+	version = version < 7000 ? 7000 : version;
+#endif
 	cudart_driver.get_proc(base, &per_thread, version,
 			       CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM,
 			       &status);
 	if (cudart_driver.get_proc(base, &f, version, 0, &status) !=
 	    CUDA_SUCCESS)
 		return NULL;
+#ifdef CUDART_PER_THREAD
+	f = per_thread;
+#endif
 	return f;
 }
 
