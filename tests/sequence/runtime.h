@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * runtime: random calls of the runtime whose answers must be the same without
+ * and with the shim (runtime.c). What the program has, and what it knows of its
+ * memory's contents.
+ *
+ * All work on a block is ordered by events, so what it must hold is known as
+ * soon as the work is given: each block has a shadow on the host.
+ */
+#ifndef RUNTIME_H
+#define RUNTIME_H
+
+#include "../e2e/victim.h"
+#include "action.h"
+#include "turns.h"
+
+#include <cuda_runtime_api.h>
+
+enum {
+	MOST_DEVICES = 2,
+	N_CREATED = 7, /* streams */
+	N_STREAMS = N_CREATED + MOST_DEVICES * (1 + N_THREADS),
+	N_BLOCKS = 24,
+	N_EVENTS = 5,
+	N_GRAPHS = 4,
+	N_ACTIONS = 32,
+	MOST_BYTES = 32 << 20
+};
+
+enum kind {
+	NONE,
+	PAGEABLE,
+	LINEAR,
+	PITCHED,
+	ASYNC,
+	MANAGED,
+	HOST,
+	REGISTERED,
+	ARRAY
+};
+
+struct block {
+	enum kind kind;
+	int serial; /* of all that were ever made */
+	int device; /* the owner */
+	char *p;
+	size_t size;
+	unsigned char *shadow;
+	bool is_known;
+	cudaEvent_t done;  /* behind all work on it; NULL: no work */
+	cudaArray_t array; /* of rows of `width` bytes; it has no pointer */
+	size_t width;
+};
+
+/* What a graph does, in order. */
+struct recording {
+	int n, n_calls;
+	struct action actions[N_ACTIONS];
+};
+
+struct stream {
+	bool is_live, is_legacy, is_blocking;
+	cudaStream_t handle;
+	int device;
+	cudaEvent_t event; /* behind its last work */
+	struct recording *capture;
+	int capturer; /* the thread */
+	enum cudaStreamCaptureMode mode;
+};
+
+struct graph {
+	cudaGraph_t graph;
+	cudaGraphExec_t exec;
+	int device;
+	struct recording does;
+};
+
+extern int n_devices;
+extern struct stream streams[N_STREAMS];
+extern struct block blocks[N_BLOCKS]; /* the first is pageable and constant */
+extern struct graph graphs[N_GRAPHS];
+extern int n_wrong; /* blocks that did not hold what they should */
+
+/* ---- answers ------------------------------------------------------------ */
+
+/* Prints ": NAME". */
+cudaError_t say(cudaError_t result);
+/* A further one of the same operation: what it is. */
+cudaError_t also(const char *what, cudaError_t result);
+
+/* ---- devices and streams ------------------------------------------------ */
+
+/* That of this thread. */
+int current(void);
+bool no_captures(void);
+/* Any that this thread can give work to; says which; NULL: none. */
+struct stream *some_stream(void);
+/* Of the current device; NULL: none. */
+struct stream *null_stream(void);
+/* Its own capture, or one that it was drawn into. */
+bool is_capturing(const struct stream *s);
+/* The device was reset, or the thread ends whose own they are. */
+void forget_streams(int device);
+void forget_own_streams(void);
+/* One of its names. */
+cudaStream_t name_of(const struct stream *s);
+/* Host functions that this stream will call; whether all were. */
+void note_calls(struct stream *s, int n);
+bool all_called(void);
+
+/* ---- memory (runtime_blocks.c) ------------------------------------------ */
+
+/* One of cudaMalloc: the pool's, under the shim. */
+bool is_linear(const struct block *b);
+/* Made here, and has a pointer. */
+bool is_ours(const struct block *b);
+bool is_device(const struct block *b);
+bool is_pinned(const struct block *b);
+bool is_array(const struct block *b);
+bool is_any(const struct block *b);
+/* One that fits; says which; NULL: none. */
+struct block *some_block(bool (*fits)(const struct block *));
+/* For one more of that size, which is said, beside captures. */
+bool has_room(size_t size);
+struct block *new_block(enum kind kind, void *p, size_t size);
+/* It is gone. */
+void forget_block(struct block *b);
+/* By the call for its kind; says the answer. */
+cudaError_t free_block(struct block *b);
+/* Waits for its work on the host. */
+bool settle(struct block *b);
+/* Its bytes from there on, behind its work. */
+cudaError_t fetch(const struct block *b, void *data, size_t at, size_t size);
+/* Compares what is there, and prints a sum. */
+void look_at(struct block *b, const unsigned char *data, size_t at,
+	     size_t size);
+
+struct action copy_of(struct block *to, size_t at, struct block *from,
+		      size_t from_at, size_t size);
+struct action set_of(struct block *to, size_t at, size_t size, uint32_t value,
+		     unsigned unit);
+/* Lets the stream wait for what these blocks have; false, which is said: it
+ * may not be given this work. */
+bool begin_work(struct stream *s, const struct action *actions, int n);
+/* What the call has answered; the work is done, or captured. */
+void end_work(struct stream *s, const struct action *actions, int n,
+	      cudaError_t result);
+/* Whether all memory that it works on is still there. */
+bool is_live(const struct recording *r);
+/* Kernels of the device, which was reset. */
+void forget_kernels(int device);
+
+/* ---- graphs (runtime_graphs.c) ------------------------------------------ */
+
+/* No other thread's capture is lost by an allocation or a free of this one. */
+bool harms_no_capture(void);
+/* A thread's own: global at first. */
+extern enum cudaStreamCaptureMode own_mode[N_THREADS];
+/* Whether this thread has one open. */
+bool is_capturer(void);
+void end_capture(struct stream *s);
+void drop_graph(struct graph *g);
+
+/* ---- operations: name; how often; how often by a thread that captures ---- */
+
+#define OPERATIONS(X)                                                          \
+	X(alloc, 20, 2)                                                        \
+	X(alloc_pitch, 3, 0)                                                   \
+	X(alloc_3d, 3, 0)                                                      \
+	X(alloc_async, 5, 1)                                                   \
+	X(alloc_managed, 2, 0)                                                 \
+	X(alloc_host, 3, 0)                                                    \
+	X(alloc_array, 3, 0)                                                   \
+	X(alloc_nothing, 2, 0)                                                 \
+	X(alloc_too_much, 2, 0)                                                \
+	X(free, 10, 2)                                                         \
+	X(free_async, 6, 0)                                                    \
+	X(free_twice, 3, 0)                                                    \
+	X(free_wrong, 3, 0)                                                    \
+	X(free_null, 1, 1)                                                     \
+	X(copy, 14, 8)                                                         \
+	X(copy_2d, 5, 3)                                                       \
+	X(copy_3d, 5, 3)                                                       \
+	X(copy_array, 6, 0)                                                    \
+	X(copy_peer, 3, 0)                                                     \
+	X(copy_wrong, 4, 1)                                                    \
+	X(read, 10, 1)                                                         \
+	X(set, 8, 8)                                                           \
+	X(set_2d, 3, 4)                                                        \
+	X(set_3d, 3, 0)                                                        \
+	X(set_wrong, 3, 0)                                                     \
+	X(kernel, 6, 6)                                                        \
+	X(attributes, 6, 1)                                                    \
+	X(info, 2, 1)                                                          \
+	X(ipc, 2, 0)                                                           \
+	X(advise, 3, 0)                                                        \
+	X(errors, 8, 2)                                                        \
+	X(device_set, 4, 1)                                                    \
+	X(device_sync, 2, 0)                                                   \
+	X(device_peer, 3, 0)                                                   \
+	X(device_reset, 1, 0)                                                  \
+	X(thread_end, 2, 0)                                                    \
+	X(stream_create, 8, 2)                                                 \
+	X(stream_destroy, 2, 0)                                                \
+	X(stream_query, 2, 0)                                                  \
+	X(stream_sync, 3, 0)                                                   \
+	X(event_record, 4, 0)                                                  \
+	X(event_wait, 3, 1)                                                    \
+	X(event_look, 2, 0)                                                    \
+	X(host_call, 3, 3)                                                     \
+	X(capture_begin, 8, 1)                                                 \
+	X(capture_end, 5, 8)                                                   \
+	X(capture_fork, 6, 8)                                                  \
+	X(capture_alloc, 1, 3)                                                 \
+	X(capture_look, 3, 3)                                                  \
+	X(capture_mode, 2, 0)                                                  \
+	X(graph_launch, 10, 6)                                                 \
+	X(graph_alloc, 2, 0)                                                   \
+	X(graph_destroy, 1, 0)
+
+#define X(name, weight, within) void op_##name(void);
+OPERATIONS(X)
+#undef X
+
+#endif

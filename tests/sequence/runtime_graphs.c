@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * runtime_graphs: captures, and the graphs that come of them.
+ */
+#include "runtime.h"
+
+struct graph graphs[N_GRAPHS];
+
+static const char *const modes[] = {"global", "thread", "relaxed"};
+
+enum cudaStreamCaptureMode own_mode[N_THREADS];
+
+/* ---- captures ----------------------------------------------------------- */
+
+/*
+ * Under the shim none of another thread is (README.md, "watched: captures").
+ * Of its own, now and then.
+ */
+bool harms_no_capture(void)
+{
+	bool is_own = chance(4) > 0;
+
+	if (own_mode[me] == cudaStreamCaptureModeRelaxed)
+		return true;
+	for (int i = 0; i < N_CREATED; i++) {
+		const struct stream *s = &streams[i];
+
+		if (!s->capture || s->mode == cudaStreamCaptureModeRelaxed ||
+		    (s->capturer == me && !is_own) ||
+		    (s->capturer != me &&
+		     (s->mode != cudaStreamCaptureModeGlobal ||
+		      own_mode[me] != cudaStreamCaptureModeGlobal)))
+			continue;
+		printf(" beside a capture");
+		return false;
+	}
+	return true;
+}
+
+static struct stream *some_capture(void)
+{
+	struct stream *found[N_CREATED], *s;
+	uint32_t n = 0;
+
+	for (s = streams; s < streams + N_CREATED; s++)
+		if (s->capture)
+			found[n++] = s;
+	if (n == 0) {
+		printf(" no capture");
+		return NULL;
+	}
+	s = found[chance(n)];
+	printf(" s%d", (int)(s - streams));
+	return s;
+}
+
+bool is_capturer(void)
+{
+	bool is = false;
+
+	for (int i = 0; i < N_CREATED; i++)
+		is = is || (streams[i].capture && streams[i].capturer == me);
+	return is;
+}
+
+void op_capture_begin(void)
+{
+	uint32_t mode = chance(2) ? cudaStreamCaptureModeRelaxed : chance(3);
+	struct stream *s = some_stream();
+
+	if (!s || (s >= streams + N_CREATED && !s->is_legacy) ||
+	    (s->is_blocking && chance(6) > 0))
+		return;
+	printf(" %s", modes[mode]);
+	if (say(cudaStreamBeginCapture(name_of(s),
+				       (enum cudaStreamCaptureMode)mode)) !=
+	    cudaSuccess)
+		return;
+	s->capture = calloc(1, sizeof(*s->capture));
+	CHECK(s->capture);
+	s->capturer = me;
+	s->mode = (enum cudaStreamCaptureMode)mode;
+}
+
+static void keep_graph(cudaGraph_t graph, const struct stream *s)
+{
+	int i = 0;
+
+	while (i < N_GRAPHS && graphs[i].graph)
+		i++;
+	if (i == N_GRAPHS) {
+		say(cudaGraphDestroy(graph));
+		return;
+	}
+	printf(" g%d of %d", i, s->capture->n);
+	graphs[i] = (struct graph){
+		.graph = graph, .device = s->device, .does = *s->capture};
+}
+
+/* One that another thread began goes on, unless it was relaxed. */
+void end_capture(struct stream *s)
+{
+	cudaGraph_t graph = NULL;
+	cudaError_t result = say(cudaStreamEndCapture(s->handle, &graph));
+
+	if (is_capturing(s)) {
+		printf(" goes on");
+		return;
+	}
+	if (result == cudaSuccess && graph)
+		keep_graph(graph, s);
+	free(s->capture);
+	s->capture = NULL;
+}
+
+void op_capture_end(void)
+{
+	struct stream *s = some_capture();
+
+	if (s && (s->capturer == me || chance(4) == 0))
+		end_capture(s);
+}
+
+/* A set in another stream between two events: joined, unless a call fails. */
+static bool set_aside(struct stream *s, struct stream *side,
+		      const struct action *a)
+{
+	cudaEvent_t out, back;
+	cudaError_t result;
+
+	TRY(cudaEventCreateWithFlags(&out, cudaEventDisableTiming));
+	TRY(cudaEventCreateWithFlags(&back, cudaEventDisableTiming));
+	result = say(cudaEventRecord(out, s->handle));
+	if (result == cudaSuccess)
+		result = say(cudaStreamWaitEvent(side->handle, out, 0));
+	if (result == cudaSuccess)
+		result = say(cudaMemsetAsync(blocks[a->to].p + a->dst.at,
+					     (int)a->value, a->width,
+					     side->handle));
+	if (result == cudaSuccess)
+		result = say(cudaEventRecord(back, side->handle));
+	if (result == cudaSuccess)
+		result = say(cudaStreamWaitEvent(s->handle, back, 0));
+	TRY(cudaEventDestroy(out));
+	TRY(cudaEventDestroy(back));
+	return result == cudaSuccess;
+}
+
+void op_capture_fork(void)
+{
+	struct stream *s = some_capture();
+	struct stream *side = streams;
+	struct block *b = some_block(is_linear);
+	struct action a;
+
+	if (!s || !b || current() != s->device)
+		return;
+	while (side < streams + N_CREATED &&
+	       (!side->is_live || side->device != s->device ||
+		is_capturing(side) || chance(3) == 0))
+		side++;
+	if (side == streams + N_CREATED)
+		return;
+	a = set_of(b, 0, 1 + chance((uint32_t)b->size), chance(256), 1);
+	printf(" by s%d %zu", (int)(side - streams), a.width);
+	if (begin_work(s, &a, 1) && set_aside(s, side, &a))
+		s->capture->actions[s->capture->n++] = a;
+}
+
+/* Made and freed within the graph, so that it can be launched again. */
+void op_capture_alloc(void)
+{
+	struct stream *s = some_capture();
+	size_t size = 1 + chance(MiB);
+	void *p = NULL;
+
+	if (!s || current() != s->device)
+		return;
+	printf(" %zu", size);
+	if (say(cudaMallocAsync(&p, size, s->handle)) != cudaSuccess)
+		return;
+	say(cudaMemsetAsync(p, 5, size, s->handle));
+	say(cudaFreeAsync(p, s->handle));
+}
+
+void op_capture_look(void)
+{
+	struct stream *s = some_capture();
+	enum cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+
+	if (!s)
+		return;
+	if (chance(6) == 0) {
+		say(cudaStreamSynchronize(s->handle));
+		return;
+	}
+	say(cudaStreamIsCapturing(s->handle, &status));
+	printf(" %d", (int)status);
+}
+
+void op_capture_mode(void)
+{
+	enum cudaStreamCaptureMode mode = (enum cudaStreamCaptureMode)chance(3);
+
+	printf(" %s", modes[mode]);
+	own_mode[me] = mode;
+	say(cudaThreadExchangeStreamCaptureMode(&mode));
+	printf(" before %s", modes[mode]);
+}
+
+/* ---- graphs ------------------------------------------------------------- */
+
+/* One of which all memory is there: what else a copy of it does is not said. */
+static struct graph *some_graph(void)
+{
+	struct graph *found[N_GRAPHS], *g;
+	uint32_t n = 0;
+
+	for (g = graphs; g < graphs + N_GRAPHS; g++)
+		if (g->graph && is_live(&g->does))
+			found[n++] = g;
+	if (n == 0) {
+		printf(" no graph");
+		return NULL;
+	}
+	g = found[chance(n)];
+	printf(" g%d", (int)(g - graphs));
+	return g;
+}
+
+/* Into a capture, too. */
+void op_graph_launch(void)
+{
+	struct graph *g = some_graph();
+	struct stream *s = some_stream();
+	cudaError_t result;
+
+	if (!g || !s || s->device != g->device || current() != g->device)
+		return;
+	if (!g->exec &&
+	    say(cudaGraphInstantiate(&g->exec, g->graph, 0)) != cudaSuccess)
+		return;
+	if (!begin_work(s, g->does.actions, g->does.n))
+		return;
+	result = cudaGraphLaunch(g->exec, name_of(s));
+	end_work(s, g->does.actions, g->does.n, result);
+	if (result == cudaSuccess)
+		note_calls(s, g->does.n_calls);
+}
+
+/* A graph that makes memory, sets it to `value` and leaves it. */
+static bool capture_block(struct stream *s, void **p, size_t size, int value,
+			  cudaGraph_t *graph)
+{
+	bool is_made;
+
+	if (say(cudaStreamBeginCapture(s->handle,
+				       cudaStreamCaptureModeThreadLocal)) !=
+	    cudaSuccess)
+		return false;
+	is_made = also("alloc", cudaMallocAsync(p, size, s->handle)) ==
+			  cudaSuccess &&
+		  also("set", cudaMemsetAsync(*p, value, size, s->handle)) ==
+			  cudaSuccess;
+	also("end", cudaStreamEndCapture(s->handle, graph));
+	return is_made;
+}
+
+static void launch_once(struct stream *s, cudaGraphExec_t exec, void *p,
+			size_t size, int value)
+{
+	struct block *b = new_block(ASYNC, p, size);
+	struct action a = set_of(b, 0, size, (uint32_t)value, 1);
+
+	end_work(s, &a, 1, cudaGraphLaunch(exec, s->handle));
+	also("again", cudaGraphLaunch(exec, s->handle));
+}
+
+/* It outlives its graph, and is freed as any other; the simulator refuses. */
+void op_graph_alloc(void)
+{
+	struct stream *s = some_stream();
+	size_t size = 1 + chance(MiB);
+	cudaGraphExec_t exec = NULL;
+	cudaGraph_t graph = NULL;
+	void *p = NULL;
+
+	if (!s || s >= streams + N_CREATED || s->device != current() ||
+	    !has_room(size) || !no_captures() || is_capturing(s))
+		return;
+	if (capture_block(s, &p, size, 6, &graph) &&
+	    also("make", cudaGraphInstantiate(&exec, graph, 0)) ==
+		    cudaSuccess) {
+		launch_once(s, exec, p, size, 6);
+		also("drop", cudaGraphExecDestroy(exec));
+	}
+	if (graph)
+		also("drop", cudaGraphDestroy(graph));
+}
+
+void drop_graph(struct graph *g)
+{
+	if (g->exec)
+		say(cudaGraphExecDestroy(g->exec));
+	say(cudaGraphDestroy(g->graph));
+	*g = (struct graph){0};
+}
+
+void op_graph_destroy(void)
+{
+	struct graph *g = &graphs[chance(N_GRAPHS)];
+
+	printf(" g%d", (int)(g - graphs));
+	if (g->graph)
+		drop_graph(g);
+}
