@@ -24,6 +24,8 @@ static const struct {
 #undef X
 };
 
+enum { N_OPERATIONS = sizeof(operations) / sizeof(*operations) };
+
 cudaError_t say(cudaError_t result)
 {
 	printf(": %s", cudaGetErrorName(result));
@@ -36,17 +38,27 @@ cudaError_t also(const char *what, cudaError_t result)
 	return say(result);
 }
 
+/* Each seed has its favourites, and does some things not at all. */
+static uint32_t favours[N_OPERATIONS];
+
+static void choose_favours(void)
+{
+	for (size_t i = 0; i < N_OPERATIONS; i++)
+		favours[i] = chance(5);
+	favours[0] += 2; /* memory there must be */
+}
+
 static void one_operation(void)
 {
 	int which = is_capturer() && chance(3) > 0;
 	uint32_t sum = 0, at;
 	size_t i;
 
-	for (i = 0; i < sizeof(operations) / sizeof(*operations); i++)
-		sum += operations[i].weights[which];
+	for (i = 0; i < N_OPERATIONS; i++)
+		sum += operations[i].weights[which] * favours[i];
 	at = chance(sum);
-	for (i = 0; at >= operations[i].weights[which]; i++)
-		at -= operations[i].weights[which];
+	for (i = 0; at >= operations[i].weights[which] * favours[i]; i++)
+		at -= operations[i].weights[which] * favours[i];
 	printf(" %s", operations[i].name);
 	fflush(stdout); /* so that it is seen of what a program ends */
 	operations[i].run();
@@ -216,6 +228,7 @@ int main(int argc, char **argv)
 	if (argc < 2)
 		return 2;
 	set_seed(argv[1]);
+	choose_favours();
 	start();
 	start_threads();
 	for (int i = 0; i < n_ops; i++) {
