@@ -83,12 +83,23 @@ CUresult sim_cuMemFreeHost(void *p)
 	return CUDA_SUCCESS;
 }
 
+/* It is none of the host's to lock (openucx/ucx, issue 4393). */
+static bool is_of_device(void *p)
+{
+	struct sim_memory *m = sim_memory_find(SIM_OF(p));
+
+	if (!m)
+		return sim_vmm_find_reservation(SIM_OF(p)) != NULL;
+	return !sim_memory_is_host(m) && m->kind != SIM_MANAGED;
+}
+
 CUresult sim_cuMemHostRegister_v2(void *p, size_t bytesize, unsigned int Flags)
 {
 	uint64_t end;
 
 	if (!p || !bytesize ||
-	    __builtin_add_overflow(SIM_OF(p), bytesize, &end))
+	    __builtin_add_overflow(SIM_OF(p), bytesize, &end) ||
+	    is_of_device(p))
 		return CUDA_ERROR_INVALID_VALUE;
 	if (sim_memory_next(SIM_OF(p)) &&
 	    sim_memory_next(SIM_OF(p))->range.start < end)

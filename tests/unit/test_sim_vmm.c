@@ -281,6 +281,19 @@ static void handles_travel_as_files(void **state)
 	OK(cuMemAddressFree(p, 2 * MIB));
 }
 
+static void memory_of_a_device_is_not_registered(void **state)
+{
+	CUdeviceptr p = new_mapping(0, 2 * MIB), q;
+
+	(void)state;
+	OK(cuMemAlloc(&q, 4096));
+	GIVES(cuMemHostRegister((void *)p, 4096, 0), CUDA_ERROR_INVALID_VALUE);
+	GIVES(cuMemHostRegister((void *)q, 4096, 0), CUDA_ERROR_INVALID_VALUE);
+	OK(cuMemFree(q));
+	OK(cuMemUnmap(p, 2 * MIB));
+	OK(cuMemAddressFree(p, 2 * MIB));
+}
+
 static void books_alone_need_no_memory(void **state)
 {
 	CUdeviceptr p;
@@ -312,6 +325,7 @@ int main(void)
 		VMM_TEST(memory_lives_as_long_as_anything_refers),
 		VMM_TEST(contents_move_with_the_handle),
 		VMM_TEST(handles_travel_as_files),
+		VMM_TEST(memory_of_a_device_is_not_registered),
 		VMM_TEST(books_alone_need_no_memory),
 	};
 
