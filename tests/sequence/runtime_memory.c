@@ -276,6 +276,7 @@ void op_free_wrong(void)
 	if (b) {
 		also("inside", cudaFree(b->p + 1 + chance((uint32_t)b->size)));
 		also("as host", cudaFreeHost(b->p));
+		also("register", cudaHostRegister(b->p, b->size, 0));
 		also("unregister", cudaHostUnregister(b->p));
 	}
 	if (h && h->kind == REGISTERED)
