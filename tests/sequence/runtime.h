@@ -164,18 +164,18 @@ void drop_graph(struct graph *g);
 /* ---- operations: name; how often; how often by a thread that captures ---- */
 
 #define OPERATIONS(X)                                                          \
-	X(alloc, 20, 2)                                                        \
-	X(alloc_pitch, 3, 0)                                                   \
+	X(alloc, 20, 4)                                                        \
+	X(alloc_pitch, 3, 1)                                                   \
 	X(alloc_3d, 3, 0)                                                      \
 	X(alloc_async, 5, 1)                                                   \
 	X(alloc_managed, 2, 0)                                                 \
-	X(alloc_host, 3, 0)                                                    \
+	X(alloc_host, 3, 1)                                                    \
 	X(alloc_array, 3, 0)                                                   \
 	X(alloc_nothing, 2, 0)                                                 \
 	X(alloc_too_much, 2, 0)                                                \
-	X(free, 10, 2)                                                         \
-	X(free_async, 6, 0)                                                    \
-	X(free_twice, 3, 0)                                                    \
+	X(free, 10, 4)                                                         \
+	X(free_async, 6, 1)                                                    \
+	X(free_twice, 3, 1)                                                    \
 	X(free_wrong, 3, 0)                                                    \
 	X(free_null, 1, 1)                                                     \
 	X(copy, 14, 8)                                                         \
@@ -208,7 +208,7 @@ void drop_graph(struct graph *g);
 	X(event_wait, 3, 1)                                                    \
 	X(event_look, 2, 0)                                                    \
 	X(host_call, 3, 3)                                                     \
-	X(capture_begin, 8, 1)                                                 \
+	X(capture_begin, 14, 1)                                                \
 	X(capture_end, 5, 8)                                                   \
 	X(capture_fork, 6, 8)                                                  \
 	X(capture_alloc, 1, 3)                                                 \

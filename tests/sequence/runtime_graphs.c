@@ -18,7 +18,7 @@ enum cudaStreamCaptureMode own_mode[N_THREADS];
  */
 bool harms_no_capture(void)
 {
-	bool is_own = chance(4) > 0;
+	bool is_own = chance(2);
 
 	if (own_mode[me] == cudaStreamCaptureModeRelaxed)
 		return true;
@@ -65,11 +65,11 @@ bool is_capturer(void)
 
 void op_capture_begin(void)
 {
-	uint32_t mode = chance(2) ? cudaStreamCaptureModeRelaxed : chance(3);
+	uint32_t mode = chance(3);
 	struct stream *s = some_stream();
 
 	if (!s || (s >= streams + N_CREATED && !s->is_legacy) ||
-	    (s->is_blocking && chance(6) > 0))
+	    ((s->is_blocking || s->is_legacy) && chance(6) > 0))
 		return;
 	printf(" %s", modes[mode]);
 	if (say(cudaStreamBeginCapture(name_of(s),

@@ -279,8 +279,9 @@ void op_free_wrong(void)
 		also("register", cudaHostRegister(b->p, b->size, 0));
 		also("unregister", cudaHostUnregister(b->p));
 	}
-	if (h && h->kind == REGISTERED)
-		also("registered", cudaFreeHost(h->p));
+	if (h && h->kind == REGISTERED && settle(h))
+		if (also("registered", cudaFreeHost(h->p)) == cudaSuccess)
+			forget_block(h);
 	also("last", cudaGetLastError());
 }
 
