@@ -161,9 +161,9 @@ static void carry_out(const struct action *a)
  */
 static bool is_own(const struct stream *s, int i)
 {
-	const struct block *b = &blocks[i];
+	const struct block *b = i < 0 ? NULL : &blocks[i];
 
-	return i < 0 || !is_linear(b) || b->ctx == owner(s->ctx);
+	return !b || !is_linear(b) || b->ctx == owner(s->ctx);
 }
 
 /*

@@ -206,9 +206,9 @@ static void carry_out(const struct action *a)
  */
 static bool may_reach(const struct stream *s, int i, bool is_copy)
 {
-	const struct block *b = &blocks[i];
+	const struct block *b = i < 0 ? NULL : &blocks[i];
 
-	if (i < 0 || b->device == s->device || !is_device(b))
+	if (!b || b->device == s->device || !is_device(b))
 		return true;
 	return is_copy && is_linear(b) && !s->capture;
 }
