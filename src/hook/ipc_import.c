@@ -346,14 +346,15 @@ CUresult vs_ipc_close(CUdeviceptr p)
 	return im ? CUDA_SUCCESS : VS_PASS;
 }
 
-/* What devices reach whose work is not done stays mapped, and is nobody's. */
+/*
+ * What devices reach whose work is not done stays mapped, and is nobody's. With
+ * the lock though none may be open: the first may just be entered.
+ */
 void vs_ipc_ctx_dying(CUcontext ctx)
 {
 	uint64_t settled = 0, patience = PEER_PATIENCE;
 	struct imported *im;
 
-	if (atomic_load(&vs_ipc_n_imports) == 0)
-		return;
 	while ((im = take_one(ctx, 0))) {
 		uint64_t reach = reach_of(im);
 

@@ -4,10 +4,12 @@
  * one is opened without a look at all others, however many there are.
  */
 #include <bsd/sys/tree.h>
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -28,8 +30,8 @@ enum { MANY = 2000 };
 #define OTHER_CTX ((CUcontext)0x2000)
 #define PEER_CTX ((CUcontext)0x3000)
 
-/* What others do, once, while something is fetched, or is unmapped again. */
-static void (*in_fetch)(void), (*in_unmap)(void);
+/* What others do, once, at such a step of an open, or of its undoing. */
+static void (*in_fetch)(void), (*in_access)(void), (*in_unmap)(void);
 
 static void once(void (**what)(void))
 {
@@ -60,6 +62,7 @@ static CUresult CUDAAPI set_access(CUdeviceptr p, size_t size,
 				   const CUmemAccessDesc *access, size_t count)
 {
 	(void)p, (void)size, (void)access, (void)count;
+	once(&in_access);
 	return CUDA_SUCCESS;
 }
 
@@ -167,6 +170,41 @@ static void test_ended_meanwhile(void **state)
 	assert_int_equal(open_in(FAKE_CTX, 0, 1, &p), CUDA_SUCCESS);
 }
 
+static pthread_t ender;
+static _Atomic bool is_over;
+
+static void *end_there(void *unused)
+{
+	end_it();
+	atomic_store(&is_over, true);
+	return unused;
+}
+
+/* Long enough for an end that waits for nobody. */
+static void end_beside(void)
+{
+	const struct timespec ms = {.tv_nsec = 1000000};
+
+	if (pthread_create(&ender, NULL, end_there, NULL))
+		fail();
+	for (int i = 0; i < 100 && !atomic_load(&is_over); i++)
+		nanosleep(&ms, NULL);
+}
+
+/* Or it ends while access is given to the first that is open at all. */
+static void test_ended_while_it_is_entered(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	in_access = end_beside;
+	assert_int_equal(open_in(FAKE_CTX, 0, 1, &p), CUDA_SUCCESS);
+	assert_int_equal(pthread_join(ender, NULL), 0);
+	vs_pool_ctx_gone(ending);
+	assert_int_equal(atomic_load(&vs_ipc_n_imports), 0);
+	assert_int_equal(open_in(OTHER_CTX, 0, 1, &p), CUDA_SUCCESS);
+}
+
 static void test_one_beside_many(void **state)
 {
 	CUdeviceptr p, first;
@@ -191,6 +229,7 @@ int main(void)
 		cmocka_unit_test_setup(test_which_handles_are_the_same, fresh),
 		cmocka_unit_test_setup(test_opened_and_closed_meanwhile, fresh),
 		cmocka_unit_test_setup(test_ended_meanwhile, fresh),
+		cmocka_unit_test_setup(test_ended_while_it_is_entered, fresh),
 		cmocka_unit_test_setup(test_one_beside_many, fresh),
 	};
 
