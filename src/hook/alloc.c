@@ -143,15 +143,16 @@ static void served(CUdeviceptr p)
 		trace_alloc(p);
 }
 
-/* A pool that passed it on has asked all it can. */
+/* A pool that passed it on has asked all it can, and harmed no capture. */
 static CUresult alloc_passed(CUdeviceptr *out, size_t size)
 {
-	CUresult result = vs_real.cuMemAlloc_v2(out, size);
+	CUresult result = vs_gate_is_open() ? vs_capture_alloc_beside(out, size)
+					    : vs_real.cuMemAlloc_v2(out, size);
 
 	if (result == CUDA_ERROR_OUT_OF_MEMORY && vs_gate_is_open() &&
 	    !vs_pool_current())
 		VS_AGAIN(vs_device_here(), result,
-			 vs_real.cuMemAlloc_v2(out, size));
+			 vs_capture_alloc_beside(out, size));
 	return vs_seen(result);
 }
 

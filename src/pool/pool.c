@@ -380,7 +380,7 @@ static CUresult fill(struct vs_ctx *ctx, CUdeviceptr p, size_t size)
 	if (r == CUDA_SUCCESS)
 		return r;
 	if (vs_pool_free(p) == VS_PASS)
-		vs_real.cuMemFree_v2(p); /* the last resort's */
+		vs_capture_free_beside(p); /* the last resort's */
 	return r == CUDA_ERROR_CONTEXT_IS_DESTROYED ? VS_PASS : r;
 }
 
