@@ -170,6 +170,31 @@ static void test_ended_meanwhile(void **state)
 	assert_int_equal(open_in(FAKE_CTX, 0, 1, &p), CUDA_SUCCESS);
 }
 
+static CUresult CUDAAPI no_version(CUcontext ctx, unsigned *version)
+{
+	(void)ctx, (void)version;
+	return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+static void end_wholly(void)
+{
+	end_it();
+	vs_pool_ctx_gone(ending);
+	vs_real.cuCtxGetApiVersion = no_version;
+}
+
+/* And the driver has, too: nothing but the driver knows of it any more. */
+static void test_gone_meanwhile(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	in_fetch = end_wholly;
+	assert_int_equal(open_in(FAKE_CTX, 0, 1, &p),
+			 CUDA_ERROR_CONTEXT_IS_DESTROYED);
+	assert_int_equal(atomic_load(&vs_ipc_n_imports), 0);
+}
+
 static pthread_t ender;
 static _Atomic bool is_over;
 
@@ -229,6 +254,7 @@ int main(void)
 		cmocka_unit_test_setup(test_which_handles_are_the_same, fresh),
 		cmocka_unit_test_setup(test_opened_and_closed_meanwhile, fresh),
 		cmocka_unit_test_setup(test_ended_meanwhile, fresh),
+		cmocka_unit_test_setup(test_gone_meanwhile, fresh),
 		cmocka_unit_test_setup(test_ended_while_it_is_entered, fresh),
 		cmocka_unit_test_setup(test_one_beside_many, fresh),
 	};

@@ -14,6 +14,7 @@
 #include "pool/share.h"
 #include "pool/slab.h"
 #include "pool/state.h"
+#include "pool/tcache.h"
 
 #define SECOND_CTX ((CUcontext)0x2000)
 #define LAG (10 * MS)
@@ -353,6 +354,32 @@ static void test_frees_beyond_a_batch(void **state)
 	check_pool();
 }
 
+/* More than that has room for: they are lost until the context's end. */
+static void test_frees_beyond_a_page(void **state)
+{
+	enum { N = VS_BATCH + 50 };
+	static CUdeviceptr p[N];
+	const struct vs_bin *bin;
+	const struct vs_tcache *tc;
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		p[i] = take(5000);
+	tc = vs_thread_self()->cache;
+	bin = &tc->bin[vs_class_of(5000)];
+	refuse(1, true);
+	for (int i = 0; i < N; i++)
+		give(p[i]);
+	refuse(0, false);
+	assert_int_equal(bin->freed->n, VS_BATCH);
+	assert_int_equal(vs_pool_free(p[N - 1]), VS_PASS);
+	vs_pool_trim();
+	assert_int_equal(bin->freed->n, 0);
+	check_pool();
+	end_ctx(FAKE_CTX);
+	assert_int_equal(fake.held, 0);
+}
+
 /* --- contexts --------------------------------------------------------------
  */
 
@@ -470,6 +497,7 @@ int main(void)
 		T(a_cache_of_one_batch),
 		T(a_cache_that_is_emptied),
 		T(frees_beyond_a_batch),
+		T(frees_beyond_a_page),
 		T(a_slab_for_nobody),
 		T(a_context),
 		T(a_green_one),
