@@ -61,6 +61,51 @@ static void test_one_that_forbids_nothing(void **state)
 	assert_int_equal(vs_capture_count(), 0);
 }
 
+static CUstreamCaptureMode mode_now, mode_then;
+
+static CUresult CUDAAPI exchange(CUstreamCaptureMode *mode)
+{
+	CUstreamCaptureMode before = mode_now;
+
+	mode_now = *mode;
+	*mode = before;
+	return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI free_natively(CUdeviceptr p)
+{
+	(void)p;
+	mode_then = mode_now;
+	return CUDA_SUCCESS;
+}
+
+/* The driver's own is called relaxed, but beside one of the thread's own. */
+static void test_what_falls_to_the_driver(void **state)
+{
+	pthread_t thread;
+
+	(void)state;
+	vs_real.cuThreadExchangeStreamCaptureMode = exchange;
+	vs_real.cuMemFree_v2 = free_natively;
+	mode_now = CU_STREAM_CAPTURE_MODE_GLOBAL;
+	assert_int_equal(pthread_create(&thread, NULL, begin_there, NULL), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	vs_capture_free_beside(0);
+	assert_int_equal(mode_then, CU_STREAM_CAPTURE_MODE_RELAXED);
+	assert_int_equal(mode_now, CU_STREAM_CAPTURE_MODE_GLOBAL);
+	begin(ONE, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+	vs_capture_free_beside(0);
+	assert_int_equal(mode_then, CU_STREAM_CAPTURE_MODE_GLOBAL);
+	/* which says so itself */
+	mode_now = CU_STREAM_CAPTURE_MODE_RELAXED;
+	vs_capture_free_beside(0);
+	assert_int_equal(mode_then, CU_STREAM_CAPTURE_MODE_RELAXED);
+	assert_int_equal(mode_now, CU_STREAM_CAPTURE_MODE_RELAXED);
+	vs_capture_ended(ONE, false);
+	vs_capture_ended(TWO, false);
+	assert_int_equal(vs_capture_count(), 0);
+}
+
 static CUresult CUDAAPI captured(CUcontext ctx, CUevent event)
 {
 	(void)ctx, (void)event;
@@ -124,6 +169,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_one_that_forbids_nothing, fresh),
+		cmocka_unit_test_setup(test_what_falls_to_the_driver, fresh),
 		cmocka_unit_test(test_one_that_was_not_seen),
 	};
 
