@@ -154,11 +154,6 @@ void op_sync_memops(void)
 			&value, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, b->p));
 }
 
-static bool is_advised(const struct block *b)
-{
-	return is_linear(b) || b->kind == MANAGED;
-}
-
 void op_advise(void)
 {
 	struct block *b = some_block(is_advised);

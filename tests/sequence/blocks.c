@@ -4,69 +4,9 @@
  */
 #include "sequence.h"
 
-struct block blocks[N_BLOCKS];
-int n_wrong;
-
-static int last_serial;
-
-bool is_ours(const struct block *b)
-{
-	return b->kind != PAGEABLE;
-}
-
-bool is_device(const struct block *b)
-{
-	return b->kind >= LINEAR && b->kind <= MANAGED;
-}
-
-bool is_linear(const struct block *b)
-{
-	return b->kind == LINEAR || b->kind == PITCHED;
-}
-
-struct block *some_block(bool (*fits)(const struct block *))
-{
-	struct block *found[N_BLOCKS], *b;
-	uint32_t n = 0;
-
-	for (b = blocks; b < blocks + N_BLOCKS; b++)
-		if (b->kind != NONE && fits(b))
-			found[n++] = b;
-	if (n == 0) {
-		printf(" no block");
-		return NULL;
-	}
-	b = found[chance(n)];
-	printf(" b%d", b->serial);
-	return b;
-}
-
 struct block *new_block(enum kind kind, CUdeviceptr p, size_t size)
 {
-	struct block *b = blocks;
-
-	while (b->kind != NONE)
-		b++;
-	CHECK(b < blocks + N_BLOCKS);
-	*b = (struct block){.kind = kind,
-			    .serial = last_serial++,
-			    .ctx = owner(current()),
-			    .p = p,
-			    .size = size,
-			    .shadow = malloc(size)};
-	CHECK(b->shadow);
-	if (is_linear(b))
-		sim_client_note_alloc(pointer(p), size);
-	printf(" b%d", b->serial);
-	return b;
-}
-
-void forget_block(struct block *b)
-{
-	if (is_linear(b))
-		sim_client_note_free(pointer(b->p));
-	free(b->shadow);
-	b->kind = NONE;
+	return add_block(kind, owner(current()), pointer(p), size);
 }
 
 bool settle(struct block *b)
@@ -78,81 +18,6 @@ bool settle(struct block *b)
 	if (result != CUDA_SUCCESS)
 		also("its work", result);
 	return result == CUDA_SUCCESS;
-}
-
-void look_at(struct block *b, const unsigned char *data, size_t at, size_t size)
-{
-	size_t i = 0;
-
-	if (!b->is_known)
-		return;
-	printf(" sum %016" PRIx64, victim_hash(HASH_START, data, size));
-	while (i < size && data[i] == b->shadow[at + i])
-		i++;
-	if (i == size)
-		return;
-	printf(" WRONG at %zu: %02x for %02x", at + i, data[i],
-	       b->shadow[at + i]);
-	n_wrong++;
-}
-
-/* ---- work and shadows -------------------------------------------------- */
-
-static int index_of(const struct block *b)
-{
-	return (int)(b - blocks);
-}
-
-struct action set_of(struct block *to, size_t at, size_t size, uint32_t value,
-		     unsigned unit)
-{
-	return (struct action){.to = index_of(to),
-			       .to_serial = to->serial,
-			       .from = -1,
-			       .dst.at = at,
-			       .width = size,
-			       .height = 1,
-			       .depth = 1,
-			       .value = value,
-			       .unit = unit};
-}
-
-struct action copy_of(struct block *to, size_t at, struct block *from,
-		      size_t from_at, size_t size)
-{
-	struct action a = set_of(to, at, size, 0, 1);
-
-	a.from = index_of(from);
-	a.from_serial = from->serial;
-	a.src.at = from_at;
-	return a;
-}
-
-static bool is_same(int i, int serial)
-{
-	return i < 0 || (blocks[i].kind != NONE && blocks[i].serial == serial);
-}
-
-bool is_live(const struct recording *r)
-{
-	bool is = true;
-
-	for (const struct action *a = r->actions; a < r->actions + r->n; a++)
-		is = is && is_same(a->to, a->to_serial) &&
-		     is_same(a->from, a->from_serial);
-	return is;
-}
-
-static void carry_out(const struct action *a)
-{
-	const struct block *from = a->from < 0 ? NULL : &blocks[a->from];
-	struct block *to = &blocks[a->to];
-
-	action_do(a, to->shadow, from ? from->shadow : NULL);
-	if (from)
-		to->is_known = to->is_known && from->is_known;
-	else if (a->width == to->size)
-		to->is_known = true;
 }
 
 /*

@@ -4,43 +4,6 @@
  */
 #include "sequence.h"
 
-static bool is_any(const struct block *b)
-{
-	(void)b;
-	return true;
-}
-
-static bool is_host(const struct block *b)
-{
-	return b->kind == HOST || b->kind == PAGEABLE;
-}
-
-/* Two that differ; false: there are none, which was said. */
-static bool two_blocks(struct block **to, struct block **from,
-		       bool (*to_fits)(const struct block *),
-		       bool (*from_fits)(const struct block *))
-{
-	*to = some_block(to_fits);
-	*from = some_block(from_fits);
-	return *to && *from && *to != *from;
-}
-
-static size_t least(const struct block *a, const struct block *b)
-{
-	return a->size < b->size ? a->size : b->size;
-}
-
-/* Some bytes of both; sizes up to all. */
-static struct action some_copy(struct block *to, struct block *from)
-{
-	size_t n = least(to, from), size = chance(4) ? 1 + chance(n) : n;
-	size_t at = chance((uint32_t)(to->size - size + 1));
-	size_t from_at = chance((uint32_t)(from->size - size + 1));
-
-	printf("+%zu from +%zu, %zu", at, from_at, size);
-	return copy_of(to, at, from, from_at, size);
-}
-
 /* By the call that names both ends, if there is one. */
 static CUresult copy_named(const struct action *a, bool is_async, CUstream s)
 {
@@ -94,18 +57,10 @@ void op_copy(void)
 static CUDA_MEMCPY3D some_box(struct block *to, struct block *from,
 			      size_t depth, struct action *a)
 {
-	size_t n = least(to, from), height = 1 + chance(8), to_rows, from_rows;
+	size_t to_rows, from_rows;
 	CUDA_MEMCPY3D c;
 
-	depth = n < depth ? 1 : depth;
-	height = n / depth < height ? 1 : height;
-	n = n / depth / height;
-	*a = copy_of(to, 0, from, 0, 1 + chance(n < 4000 ? n : 4000));
-	a->height = height;
-	a->depth = depth;
-	printf(" %zu x %zu x %zu", a->width, height, depth);
-	a->dst = action_place(a, to->size, &to_rows);
-	a->src = action_place(a, from->size, &from_rows);
+	*a = some_planes(to, from, depth, &to_rows, &from_rows);
 	c = (CUDA_MEMCPY3D){.srcMemoryType = is_host(from)
 						     ? CU_MEMORYTYPE_HOST
 						     : CU_MEMORYTYPE_DEVICE,
@@ -120,8 +75,8 @@ static CUDA_MEMCPY3D some_box(struct block *to, struct block *from,
 			    .dstPitch = a->dst.pitch,
 			    .dstHeight = to_rows,
 			    .WidthInBytes = a->width,
-			    .Height = height,
-			    .Depth = depth};
+			    .Height = a->height,
+			    .Depth = a->depth};
 	if (chance(3) == 0 && !is_host(from))
 		c.srcMemoryType = CU_MEMORYTYPE_UNIFIED;
 	return c;

@@ -18,25 +18,7 @@ void make_pool(void)
 
 static bool has_room(size_t size)
 {
-	size_t live = 0;
-	int n = 0;
-
-	for (int i = 0; i < N_BLOCKS; i++) {
-		n += blocks[i].kind != NONE;
-		live += blocks[i].kind == NONE ? 0 : blocks[i].size;
-	}
-	printf(" %zu", size);
-	return n < N_BLOCKS && live + size <= MOST_BYTES && harms_no_capture();
-}
-
-static size_t some_size(void)
-{
-	static const unsigned bits[] = {12, 12, 17, 17, 20, 22};
-	size_t size = 1;
-
-	for (unsigned n = chance(bits[chance(6)]); n > 0; n--)
-		size = size * 2 + chance(2);
-	return size;
+	return has_place(size) && harms_no_capture();
 }
 
 /*
@@ -122,15 +104,10 @@ void op_alloc_managed(void)
 void op_alloc_host(void)
 {
 	size_t size = 1 + chance(256 * KiB);
-	struct block *b;
 	void *p = NULL;
 
-	if (!has_room(size) || say(cuMemHostAlloc(&p, size, 0)) != CUDA_SUCCESS)
-		return;
-	b = new_block(HOST, (CUdeviceptr)(uintptr_t)p, size);
-	memset(p, b->serial, size);
-	memset(b->shadow, b->serial, size);
-	b->is_known = true;
+	if (has_room(size) && say(cuMemHostAlloc(&p, size, 0)) == CUDA_SUCCESS)
+		set_by_host(new_block(HOST, (CUdeviceptr)(uintptr_t)p, size));
 }
 
 void op_alloc_nothing(void)
@@ -182,11 +159,6 @@ void op_free(void)
 		result = cuMemFree(b->p);
 	if (say(result) == CUDA_SUCCESS)
 		forget_block(b);
-}
-
-static bool is_free_in_stream(const struct block *b)
-{
-	return is_linear(b) || b->kind == ASYNC || b->kind == POOLED;
 }
 
 void op_free_async(void)

@@ -150,7 +150,7 @@ void op_device_reset(void)
 	for (struct block *b = blocks; b < blocks + N_BLOCKS; b++) {
 		if (!is_linear(b) || b->device != device)
 			continue;
-		gone = b->p;
+		gone = b->bytes;
 		forget_block(b);
 	}
 	also("reset", cudaDeviceReset());
@@ -208,16 +208,9 @@ static void finish(void)
 
 static void start(void)
 {
-	static unsigned char constant[256 * KiB];
-	struct block *b;
-
 	TRY(cudaGetDeviceCount(&n_devices));
 	n_devices = n_devices > MOST_DEVICES ? MOST_DEVICES : n_devices;
-	for (size_t i = 0; i < sizeof(constant); i++)
-		constant[i] = (unsigned char)chance(256);
-	b = new_block(PAGEABLE, constant, sizeof(constant));
-	memcpy(b->shadow, constant, sizeof(constant));
-	b->is_known = true;
+	add_constant(current());
 	printf("\n");
 }
 

@@ -1,61 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
  * runtime: random calls of the runtime whose answers must be the same without
- * and with the shim (runtime.c). What the program has, and what it knows of its
- * memory's contents.
- *
- * All work on a block is ordered by events, so what it must hold is known as
- * soon as the work is given: each block has a shadow on the host.
+ * and with the shim (runtime.c). What the program has.
  */
 #ifndef RUNTIME_H
 #define RUNTIME_H
 
-#include "../e2e/victim.h"
-#include "action.h"
-#include "turns.h"
+#include "shadow.h"
 
+/* behind cuda.h: before it nothing is renamed for per-thread streams */
 #include <cuda_runtime_api.h>
 
 enum {
 	MOST_DEVICES = 2,
 	N_CREATED = 7, /* streams */
 	N_STREAMS = N_CREATED + MOST_DEVICES * (1 + N_THREADS),
-	N_BLOCKS = 24,
 	N_EVENTS = 5,
-	N_GRAPHS = 4,
-	N_ACTIONS = 32,
-	MOST_BYTES = 32 << 20
-};
-
-enum kind {
-	NONE,
-	PAGEABLE,
-	LINEAR,
-	PITCHED,
-	ASYNC,
-	MANAGED,
-	HOST,
-	REGISTERED,
-	ARRAY
-};
-
-struct block {
-	enum kind kind;
-	int serial; /* of all that were ever made */
-	int device; /* the owner */
-	char *p;
-	size_t size;
-	unsigned char *shadow;
-	bool is_known;
-	cudaEvent_t done;  /* behind all work on it; NULL: no work */
-	cudaArray_t array; /* of rows of `width` bytes; it has no pointer */
-	size_t width;
-};
-
-/* What a graph does, in order. */
-struct recording {
-	int n, n_calls;
-	struct action actions[N_ACTIONS];
+	N_GRAPHS = 4
 };
 
 struct stream {
@@ -77,9 +38,7 @@ struct graph {
 
 extern int n_devices;
 extern struct stream streams[N_STREAMS];
-extern struct block blocks[N_BLOCKS]; /* the first is pageable and constant */
 extern struct graph graphs[N_GRAPHS];
-extern int n_wrong; /* blocks that did not hold what they should */
 
 /* ---- answers ------------------------------------------------------------ */
 
@@ -110,43 +69,22 @@ bool all_called(void);
 
 /* ---- memory (runtime_blocks.c) ------------------------------------------ */
 
-/* One of cudaMalloc: the pool's, under the shim. */
-bool is_linear(const struct block *b);
-/* Made here, and has a pointer. */
-bool is_ours(const struct block *b);
-bool is_device(const struct block *b);
-bool is_pinned(const struct block *b);
 bool is_array(const struct block *b);
-bool is_any(const struct block *b);
-/* One that fits; says which; NULL: none. */
-struct block *some_block(bool (*fits)(const struct block *));
 /* For one more of that size, which is said, beside captures. */
 bool has_room(size_t size);
 struct block *new_block(enum kind kind, void *p, size_t size);
-/* It is gone. */
-void forget_block(struct block *b);
 /* By the call for its kind; says the answer. */
 cudaError_t free_block(struct block *b);
 /* Waits for its work on the host. */
 bool settle(struct block *b);
 /* Its bytes from there on, behind its work. */
 cudaError_t fetch(const struct block *b, void *data, size_t at, size_t size);
-/* Compares what is there, and prints a sum. */
-void look_at(struct block *b, const unsigned char *data, size_t at,
-	     size_t size);
-
-struct action copy_of(struct block *to, size_t at, struct block *from,
-		      size_t from_at, size_t size);
-struct action set_of(struct block *to, size_t at, size_t size, uint32_t value,
-		     unsigned unit);
 /* Lets the stream wait for what these blocks have; false, which is said: it
  * may not be given this work. */
 bool begin_work(struct stream *s, const struct action *actions, int n);
 /* What the call has answered; the work is done, or captured. */
 void end_work(struct stream *s, const struct action *actions, int n,
 	      cudaError_t result);
-/* Whether all memory that it works on is still there. */
-bool is_live(const struct recording *r);
 /* Kernels of the device, which was reset. */
 void forget_kernels(int device);
 

@@ -11,7 +11,7 @@ __typeof__(cudaMemPrefetchAsync) cudaMemPrefetchAsync __attribute__((weak));
 static void show(const char *what, const void *p, const struct block *b)
 {
 	if (p)
-		printf(" %s %+td", what, (const char *)p - b->p);
+		printf(" %s %+td", what, (const char *)p - b->bytes);
 	else
 		printf(" no %s", what);
 }
@@ -28,13 +28,13 @@ void op_attributes(void)
 		return;
 	at = chance((uint32_t)b->size);
 	printf("+%zu", at);
-	if (say(cudaPointerGetAttributes(&a, b->p + at)) == cudaSuccess) {
+	if (say(cudaPointerGetAttributes(&a, b->bytes + at)) == cudaSuccess) {
 		printf(" %d %d", (int)a.type, a.device);
 		show("device", a.devicePointer, b);
 		show("host", a.hostPointer, b);
 	}
 	if (chance(3) == 0 &&
-	    also("mapped", cudaHostGetDevicePointer(&mapped, b->p, 0)) ==
+	    also("mapped", cudaHostGetDevicePointer(&mapped, b->bytes, 0)) ==
 		    cudaSuccess)
 		show("device", mapped, b);
 }
@@ -59,17 +59,13 @@ void op_ipc(void)
 
 	/* whether a capture or the handle is looked at first is nowhere said */
 	if (!b || !no_captures() ||
-	    say(cudaIpcGetMemHandle(
-		    &handle, b->p + chance((uint32_t)b->size))) != cudaSuccess)
+	    say(cudaIpcGetMemHandle(&handle,
+				    b->bytes + chance((uint32_t)b->size))) !=
+		    cudaSuccess)
 		return;
 	also("open",
 	     cudaIpcOpenMemHandle(&p, handle, cudaIpcMemLazyEnablePeerAccess));
-	also("close", cudaIpcCloseMemHandle(b->p));
-}
-
-static bool is_advised(const struct block *b)
-{
-	return is_linear(b) || b->kind == MANAGED;
+	also("close", cudaIpcCloseMemHandle(b->bytes));
 }
 
 void op_advise(void)
@@ -82,11 +78,12 @@ void op_advise(void)
 	if (!b || !s || s->capture || !cudaMemAdvise || !cudaMemPrefetchAsync)
 		return;
 	here.id = b->device;
-	say(cudaMemAdvise(b->p, b->size, cudaMemAdviseSetReadMostly, here));
-	say(cudaMemAdvise(b->p, b->size, cudaMemAdviseUnsetReadMostly, here));
+	say(cudaMemAdvise(b->bytes, b->size, cudaMemAdviseSetReadMostly, here));
+	say(cudaMemAdvise(b->bytes, b->size, cudaMemAdviseUnsetReadMostly,
+			  here));
 	a = set_of(b, 0, 0, 0, 1);
 	if (begin_work(s, &a, 1))
 		end_work(s, &a, 1,
-			 cudaMemPrefetchAsync(b->p, b->size, here, 0,
+			 cudaMemPrefetchAsync(b->bytes, b->size, here, 0,
 					      name_of(s)));
 }

@@ -4,26 +4,6 @@
  */
 #include "runtime.h"
 
-/* Two that differ; false: there are none, which was said. */
-static bool two_blocks(struct block **to, struct block **from,
-		       bool (*to_fits)(const struct block *),
-		       bool (*from_fits)(const struct block *))
-{
-	*to = some_block(to_fits);
-	*from = some_block(from_fits);
-	return *to && *from && *to != *from;
-}
-
-static bool is_host(const struct block *b)
-{
-	return b->kind == PAGEABLE || is_pinned(b);
-}
-
-static size_t least(const struct block *a, const struct block *b)
-{
-	return a->size < b->size ? a->size : b->size;
-}
-
 /* By name, or to be found out. */
 static enum cudaMemcpyKind kind_of(const struct block *to,
 				   const struct block *from)
@@ -35,18 +15,6 @@ static enum cudaMemcpyKind kind_of(const struct block *to,
 				     : cudaMemcpyDeviceToHost;
 	return is_host(from) ? cudaMemcpyHostToDevice
 			     : cudaMemcpyDeviceToDevice;
-}
-
-/* Some bytes of both; sizes up to all. */
-static struct action some_copy(struct block *to, struct block *from)
-{
-	size_t n = least(to, from);
-	size_t size = chance(4) ? 1 + chance((uint32_t)n) : n;
-	size_t at = chance((uint32_t)(to->size - size + 1));
-	size_t from_at = chance((uint32_t)(from->size - size + 1));
-
-	printf("+%zu from +%zu, %zu", at, from_at, size);
-	return copy_of(to, at, from, from_at, size);
 }
 
 /* From host to host the host does it, which waits for no stream. */
@@ -69,8 +37,8 @@ void op_copy(void)
 	if (!two_blocks(&to, &from, is_ours, is_any) || !s)
 		return;
 	a = some_copy(to, from);
-	p = to->p + a.dst.at;
-	q = from->p + a.src.at;
+	p = to->bytes + a.dst.at;
+	q = from->bytes + a.src.at;
 	kind = kind_of(to, from);
 	if (is_ready(is_async, to, from) && begin_work(s, &a, 1))
 		end_work(s, &a, 1,
@@ -92,8 +60,8 @@ void op_copy_peer(void)
 	a = some_copy(to, from);
 	if (begin_work(s, &a, 1))
 		end_work(s, &a, 1,
-			 cudaMemcpyPeer(to->p + a.dst.at, to->device,
-					from->p + a.src.at, from->device,
+			 cudaMemcpyPeer(to->bytes + a.dst.at, to->device,
+					from->bytes + a.src.at, from->device,
 					a.width));
 }
 
@@ -103,22 +71,15 @@ void op_copy_peer(void)
 static void some_box(struct block *to, struct block *from, size_t depth,
 		     struct action *a, struct cudaMemcpy3DParms *box)
 {
-	size_t n = least(to, from), height = 1 + chance(8), to_rows, from_rows;
+	size_t to_rows, from_rows;
 
-	depth = n < depth ? 1 : depth;
-	height = n / depth < height ? 1 : height;
-	n = n / depth / height;
-	*a = copy_of(to, 0, from, 0, 1 + chance(n < 4000 ? (uint32_t)n : 4000));
-	a->height = height;
-	a->depth = depth;
-	printf(" %zu x %zu x %zu", a->width, height, depth);
-	a->dst = action_place(a, to->size, &to_rows);
-	a->src = action_place(a, from->size, &from_rows);
+	*a = some_planes(to, from, depth, &to_rows, &from_rows);
 	*box = (struct cudaMemcpy3DParms){
-		.srcPtr = {from->p + a->src.at, a->src.pitch, a->width,
+		.srcPtr = {from->bytes + a->src.at, a->src.pitch, a->width,
 			   from_rows},
-		.dstPtr = {to->p + a->dst.at, a->dst.pitch, a->width, to_rows},
-		.extent = {a->width, height, depth},
+		.dstPtr = {to->bytes + a->dst.at, a->dst.pitch, a->width,
+			   to_rows},
+		.extent = {a->width, a->height, a->depth},
 		.kind = kind_of(to, from)};
 }
 
@@ -196,10 +157,10 @@ void op_copy_array(void)
 	if (!begin_work(s, &a, 1))
 		return;
 	end_work(s, &a, 1,
-		 is_into ? cudaMemcpy2DToArray(b->array, 0, row, other->p + at,
-					       b->width, b->width, n,
-					       cudaMemcpyDefault)
-			 : cudaMemcpy2DFromArray(other->p + at, b->width,
+		 is_into ? cudaMemcpy2DToArray(b->array, 0, row,
+					       other->bytes + at, b->width,
+					       b->width, n, cudaMemcpyDefault)
+			 : cudaMemcpy2DFromArray(other->bytes + at, b->width,
 						 b->array, 0, row, b->width, n,
 						 cudaMemcpyDefault));
 }
@@ -213,22 +174,22 @@ void op_copy_wrong(void)
 	struct stream *s = some_stream();
 	struct block *b = some_block(is_linear);
 	size_t past = 1 + chance(64), n;
-	char *end, *constant = blocks[0].p;
+	char *end, *constant = blocks[0].bytes;
 
 	if (!b || !s || s->device != current() || !no_captures())
 		return;
 	n = b->size < 64 ? b->size : 64;
-	end = b->p + b->size - n;
+	end = b->bytes + b->size - n;
 	printf(" %zu past", past);
 	also("plain",
-	     cudaMemcpy(end, b->p, n + past, cudaMemcpyDeviceToDevice));
+	     cudaMemcpy(end, b->bytes, n + past, cudaMemcpyDeviceToDevice));
 	also("default", cudaMemcpyAsync(end, constant, n + past,
 					cudaMemcpyDefault, name_of(s)));
 	also("to the host",
 	     cudaMemcpy(constant, end, n + past, cudaMemcpyDeviceToHost));
 	also("rows",
 	     cudaMemcpy2D(end, n, constant, n, n, 2, cudaMemcpyHostToDevice));
-	also("kind", cudaMemcpy(b->p, constant, 1, (enum cudaMemcpyKind)9));
-	also("nothing", cudaMemcpy(b->p, constant, 0, cudaMemcpyDefault));
+	also("kind", cudaMemcpy(b->bytes, constant, 1, (enum cudaMemcpyKind)9));
+	also("nothing", cudaMemcpy(b->bytes, constant, 0, cudaMemcpyDefault));
 	also("peek", cudaPeekAtLastError());
 }

@@ -134,7 +134,7 @@ static bool set_aside(struct stream *s, struct stream *side,
 	if (result == cudaSuccess)
 		result = say(cudaStreamWaitEvent(side->handle, out, 0));
 	if (result == cudaSuccess)
-		result = say(cudaMemsetAsync(blocks[a->to].p + a->dst.at,
+		result = say(cudaMemsetAsync(blocks[a->to].bytes + a->dst.at,
 					     (int)a->value, a->width,
 					     side->handle));
 	if (result == cudaSuccess)

@@ -8,25 +8,7 @@
 
 bool has_room(size_t size)
 {
-	size_t live = 0;
-	int n = 0;
-
-	for (int i = 0; i < N_BLOCKS; i++) {
-		n += blocks[i].kind != NONE;
-		live += blocks[i].kind == NONE ? 0 : blocks[i].size;
-	}
-	printf(" %zu", size);
-	return n < N_BLOCKS && live + size <= MOST_BYTES && harms_no_capture();
-}
-
-static size_t some_size(void)
-{
-	static const unsigned bits[] = {12, 12, 17, 17, 20, 22};
-	size_t size = 1;
-
-	for (unsigned n = chance(bits[chance(6)]); n > 0; n--)
-		size = size * 2 + chance(2);
-	return size;
+	return has_place(size) && harms_no_capture();
 }
 
 /*
@@ -42,7 +24,7 @@ static void fill(struct block *b, struct stream *s)
 	if (!s || !begin_work(s, &a, 1))
 		return;
 	end_work(s, &a, 1,
-		 cudaMemsetAsync(b->p, (int)a.value, b->size, name_of(s)));
+		 cudaMemsetAsync(b->bytes, (int)a.value, b->size, name_of(s)));
 }
 
 void op_alloc(void)
@@ -129,7 +111,6 @@ void op_alloc_host(void)
 	size_t size = 1 + chance(256 * KiB);
 	uint32_t how = chance(6);
 	cudaError_t result;
-	struct block *b;
 	void *p = NULL;
 
 	if (!has_room(size))
@@ -140,12 +121,8 @@ void op_alloc_host(void)
 		result = how == 4 ? cudaMallocHost(&p, size)
 				  : cudaHostAlloc(&p, size, flags[how]);
 	printf(" how %u", how);
-	if (say(result) != cudaSuccess)
-		return;
-	b = new_block(how == 5 ? REGISTERED : HOST, p, size);
-	memset(p, b->serial, size);
-	memset(b->shadow, b->serial, size);
-	b->is_known = true;
+	if (say(result) == cudaSuccess)
+		set_by_host(new_block(how == 5 ? REGISTERED : HOST, p, size));
 }
 
 /* Of bytes, filled from the constant block; the simulator's hold none. */
@@ -169,7 +146,7 @@ void op_alloc_array(void)
 	b->array = array;
 	b->width = width;
 	a = copy_of(b, 0, &blocks[0], 0, b->size);
-	result = cudaMemcpy2DToArray(array, 0, 0, blocks[0].p, width, width,
+	result = cudaMemcpy2DToArray(array, 0, 0, blocks[0].bytes, width, width,
 				     height, cudaMemcpyHostToDevice);
 	b->is_known = result == cudaSuccess;
 	end_work(s, &a, 1, result);
@@ -224,11 +201,6 @@ void op_free(void)
 		free_block(b);
 }
 
-static bool is_free_in_stream(const struct block *b)
-{
-	return is_linear(b) || b->kind == ASYNC;
-}
-
 void op_free_async(void)
 {
 	struct block *b = some_block(is_free_in_stream);
@@ -239,7 +211,7 @@ void op_free_async(void)
 		return;
 	a = set_of(b, 0, 0, 0, 1);
 	if (begin_work(s, &a, 1) &&
-	    say(cudaFreeAsync(b->p, name_of(s))) == cudaSuccess)
+	    say(cudaFreeAsync(b->bytes, name_of(s))) == cudaSuccess)
 		forget_block(b);
 }
 
@@ -253,7 +225,7 @@ void op_free_twice(void)
 
 	if (!b || !harms_no_capture())
 		return;
-	p = b->p;
+	p = b->bytes;
 	if (free_block(b) != cudaSuccess)
 		return;
 	also("free", cudaFree(p));
@@ -271,16 +243,17 @@ void op_free_wrong(void)
 
 	if (!harms_no_capture())
 		return;
-	also("host", cudaFree(blocks[0].p));
-	also("pageable", cudaFreeHost(blocks[0].p));
+	also("host", cudaFree(blocks[0].bytes));
+	also("pageable", cudaFreeHost(blocks[0].bytes));
 	if (b) {
-		also("inside", cudaFree(b->p + 1 + chance((uint32_t)b->size)));
-		also("as host", cudaFreeHost(b->p));
-		also("register", cudaHostRegister(b->p, b->size, 0));
-		also("unregister", cudaHostUnregister(b->p));
+		also("inside",
+		     cudaFree(b->bytes + 1 + chance((uint32_t)b->size)));
+		also("as host", cudaFreeHost(b->bytes));
+		also("register", cudaHostRegister(b->bytes, b->size, 0));
+		also("unregister", cudaHostUnregister(b->bytes));
 	}
 	if (h && h->kind == REGISTERED && settle(h))
-		if (also("registered", cudaFreeHost(h->p)) == cudaSuccess)
+		if (also("registered", cudaFreeHost(h->bytes)) == cudaSuccess)
 			forget_block(h);
 	also("last", cudaGetLastError());
 }

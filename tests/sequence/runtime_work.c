@@ -10,17 +10,6 @@ static CUfunction sleepers[MOST_DEVICES]; /* NULL: not loaded */
 
 /* ---- sets --------------------------------------------------------------- */
 
-/* Whole elements, in their place. */
-static struct action some_set(struct block *b, unsigned unit)
-{
-	uint32_t n = (uint32_t)(b->size / unit), count = 1 + chance(n);
-	uint32_t at = chance(n - count + 1);
-
-	printf("+%u %u of %u", at, count, unit);
-	return set_of(b, (size_t)at * unit, (size_t)count * unit,
-		      victim_random(&(uint64_t){n * 7 + at}), unit);
-}
-
 void op_set(void)
 {
 	bool is_async = chance(3) > 0;
@@ -32,7 +21,7 @@ void op_set(void)
 	if (!b || !s)
 		return;
 	a = some_set(b, 1);
-	p = b->p + a.dst.at;
+	p = b->bytes + a.dst.at;
 	if (begin_work(s, &a, 1))
 		end_work(s, &a, 1,
 			 is_async ? cudaMemsetAsync(p, (int)a.value, a.width,
@@ -66,7 +55,7 @@ void op_set_2d(void)
 	if (!b || !s)
 		return;
 	a = some_rows(b, 1, &rows);
-	p = b->p + a.dst.at;
+	p = b->bytes + a.dst.at;
 	if (begin_work(s, &a, 1))
 		end_work(s, &a, 1,
 			 is_async ? cudaMemset2DAsync(p, a.dst.pitch,
@@ -88,8 +77,8 @@ void op_set_3d(void)
 	if (!b || !s || b->size < 3)
 		return;
 	a = some_rows(b, 1 + chance(3), &rows);
-	box = (struct cudaPitchedPtr){b->p + a.dst.at, a.dst.pitch, a.dst.pitch,
-				      rows};
+	box = (struct cudaPitchedPtr){b->bytes + a.dst.at, a.dst.pitch,
+				      a.dst.pitch, rows};
 	if (begin_work(s, &a, 1))
 		end_work(s, &a, 1,
 			 cudaMemset3D(box, (int)a.value,
@@ -108,11 +97,11 @@ void op_set_wrong(void)
 	    !no_captures())
 		return;
 	printf(" %zu past", past);
-	also("plain", cudaMemset(b->p, 1, b->size + past));
+	also("plain", cudaMemset(b->bytes, 1, b->size + past));
 	also("async",
-	     cudaMemsetAsync(b->p + b->size - 1, 1, 1 + past, name_of(s)));
-	also("rows", cudaMemset2D(b->p, b->size, 1, past, 2));
-	also("nothing", cudaMemset(b->p, 1, 0));
+	     cudaMemsetAsync(b->bytes + b->size - 1, 1, 1 + past, name_of(s)));
+	also("rows", cudaMemset2D(b->bytes, b->size, 1, past, 2));
+	also("nothing", cudaMemset(b->bytes, 1, 0));
 	also("last", cudaGetLastError());
 }
 
@@ -174,7 +163,7 @@ void op_kernel(void)
 		return;
 	*(void **)&launch = find("cuLaunchKernel", 7000);
 	a = some_set(b, 4);
-	p = b->p + a.dst.at;
+	p = b->bytes + a.dst.at;
 	words = a.width / 4;
 	if (begin_work(s, &a, 1))
 		end_work(s, &a, 1,
@@ -197,7 +186,7 @@ void op_read(void)
 	at = chance((uint32_t)(b->size - size + 1));
 	printf("+%zu %zu", at, size);
 	if (is_pinned(b) && settle(b))
-		look_at(b, (unsigned char *)b->p + at, at, size);
+		look_at(b, (unsigned char *)b->bytes + at, at, size);
 	a = copy_of(b, at, b, at, 0);
 	if (is_pinned(b) || !begin_work(s, &a, 1))
 		return;

@@ -127,8 +127,6 @@ static void finish(void)
 
 static void start(void)
 {
-	static unsigned char constant[256 * KiB];
-	struct block *b;
 	int n_devices;
 
 	contexts[PRIMARY].handle = victim_start(0);
@@ -138,12 +136,7 @@ static void start(void)
 	TRY(cuDeviceGetCount(&n_devices));
 	TRY(cuDeviceGet(&contexts[GREEN - 1].device, n_devices > 1));
 	make_pool();
-	for (size_t i = 0; i < sizeof(constant); i++)
-		constant[i] = (unsigned char)chance(256);
-	b = new_block(PAGEABLE, (CUdeviceptr)(uintptr_t)constant,
-		      sizeof(constant));
-	memcpy(b->shadow, constant, sizeof(constant));
-	b->is_known = true;
+	add_constant(PRIMARY);
 	printf("\n");
 }
 

@@ -1,18 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * sequence: random calls of the driver whose answers must be the same without
- * and with the shim (sequence.c). What the program has, and what it knows of
- * its memory's contents.
- *
- * All work on a block is ordered by events, so what it must hold is known as
- * soon as the work is given: each block has a shadow on the host.
+ * and with the shim (sequence.c). What the program has.
  */
 #ifndef SEQUENCE_H
 #define SEQUENCE_H
 
 #include "../e2e/victim_link.h"
-#include "action.h"
-#include "turns.h"
+#include "shadow.h"
 
 enum {
 	PRIMARY = 0,
@@ -20,34 +15,8 @@ enum {
 	N_CTX,
 	N_CREATED = 9, /* streams */
 	N_STREAMS = N_CREATED + N_CTX * (1 + N_THREADS),
-	N_BLOCKS = 24,
 	N_EVENTS = 6,
-	N_GRAPHS = 4,
-	N_ACTIONS = 32,
-	MOST_BYTES = 32 << 20
-};
-
-enum kind { NONE, PAGEABLE, LINEAR, PITCHED, ASYNC, POOLED, MANAGED, HOST };
-
-struct block {
-	enum kind kind;
-	int serial; /* of all that were ever made */
-	int ctx;    /* the owner */
-	CUdeviceptr p;
-	size_t size;
-	unsigned char *shadow;
-	bool is_known;
-	/* behind all work on it, of that context; NULL: no work */
-	CUevent done;
-	int done_ctx;
-	bool was_null, was_copy; /* in the NULL stream; a copy */
-	uint64_t id;
-};
-
-/* What a graph does, in order. */
-struct recording {
-	int n, n_calls;
-	struct action actions[N_ACTIONS];
+	N_GRAPHS = 4
 };
 
 struct stream {
@@ -80,11 +49,9 @@ struct context {
 
 extern struct context contexts[N_CTX];
 extern struct stream streams[N_STREAMS];
-extern struct block blocks[N_BLOCKS]; /* the first is pageable and constant */
 extern struct graph graphs[N_GRAPHS];
 extern CUmemoryPool pool; /* of the first device */
 void make_pool(void);
-extern int n_wrong; /* blocks that did not hold what they should */
 
 /* ---- answers ------------------------------------------------------------ */
 
@@ -126,33 +93,15 @@ void *find(const char *name, int version);
 
 /* ---- memory (blocks.c) -------------------------------------------------- */
 
-bool is_ours(const struct block *b); /* not the pageable one */
-bool is_device(const struct block *b);
-/* One of cuMemAlloc: the pool's, under the shim. */
-bool is_linear(const struct block *b);
-/* Any that fits; says which; NULL: none. */
-struct block *some_block(bool (*fits)(const struct block *));
 struct block *new_block(enum kind kind, CUdeviceptr p, size_t size);
-/* It is gone, or is the driver's to take with a context. */
-void forget_block(struct block *b);
 /* Waits for its work on the host. */
 bool settle(struct block *b);
-/* Compares what is there, and prints a sum. */
-void look_at(struct block *b, const unsigned char *data, size_t at,
-	     size_t size);
-
-struct action copy_of(struct block *to, size_t at, struct block *from,
-		      size_t from_at, size_t size);
-struct action set_of(struct block *to, size_t at, size_t size, uint32_t value,
-		     unsigned unit);
 /* Lets the stream wait for what these blocks have; false, which is said: it
  * may not be given this work. */
 bool begin_work(struct stream *s, const struct action *actions, int n);
 /* What the call has answered; the work is done, or captured. */
 void end_work(struct stream *s, const struct action *actions, int n,
 	      CUresult result);
-/* Whether all memory that it works on is still there. */
-bool is_live(const struct recording *r);
 
 /* ---- graphs.c ----------------------------------------------------------- */
 

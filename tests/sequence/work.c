@@ -69,17 +69,6 @@ static CUresult set_so(const struct action *a, bool is_async, CUstream s)
 			: cuMemsetD32(p, a->value, n);
 }
 
-/* Whole elements, in their place. */
-static struct action some_set(struct block *b, unsigned unit)
-{
-	uint32_t n = (uint32_t)(b->size / unit), count = 1 + chance(n);
-	uint32_t at = chance(n - count + 1);
-
-	printf("+%u %u of %u", at, count, unit);
-	return set_of(b, (size_t)at * unit, (size_t)count * unit,
-		      victim_random(&(uint64_t){n * 7 + at}), unit);
-}
-
 void op_set(void)
 {
 	unsigned unit = 1u << chance(3);
