@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * blocks: memory, and what it must hold.
+ * blocks: memory, and the order of the work on it.
  */
 #include "sequence.h"
 
@@ -81,15 +81,8 @@ bool begin_work(struct stream *s, const struct action *actions, int n)
 			return false;
 		}
 	}
-	if (s->capture && s->capture->n + n > N_ACTIONS) {
-		printf(" full");
+	if (!can_take(s, n))
 		return false;
-	}
-	/* left in another's capture by a call that failed */
-	if (!s->capture && is_capturing(s)) {
-		printf(" joined");
-		return false;
-	}
 	for (int i = 0; !s->capture && i < n; i++)
 		if (!wait_for(s, actions[i].to, actions[i].from >= 0) ||
 		    !wait_for(s, actions[i].from, true))
@@ -124,13 +117,8 @@ void end_work(struct stream *s, const struct action *actions, int n,
 	      CUresult result)
 {
 	say(result);
-	if (result != CUDA_SUCCESS)
+	if (result != CUDA_SUCCESS || are_captured(s, actions, n))
 		return;
-	if (s->capture) {
-		for (int i = 0; i < n; i++)
-			s->capture->actions[s->capture->n++] = actions[i];
-		return;
-	}
 	record(s);
 	for (int i = 0; i < n; i++) {
 		if (actions[i].to >= 0)

@@ -4,63 +4,12 @@
  */
 #include "sequence.h"
 
-struct graph graphs[N_GRAPHS];
+/* ---- captures ----------------------------------------------------------- */
 
-static const char *const modes[] = {"global", "thread", "relaxed"};
-
-CUstreamCaptureMode own_mode[N_THREADS];
-
-/* ---- captures ------------------------------------------------------------ */
-
-/*
- * Under the shim none of another thread is (README.md, "watched: captures").
- * Of its own, now and then.
- */
+/* Of its own, now and then. */
 bool harms_no_capture(void)
 {
-	bool is_own = chance(4) > 0;
-
-	if (own_mode[me] == CU_STREAM_CAPTURE_MODE_RELAXED)
-		return true;
-	for (int i = 0; i < N_CREATED; i++) {
-		const struct stream *s = &streams[i];
-
-		if (!s->capture || s->mode == CU_STREAM_CAPTURE_MODE_RELAXED ||
-		    (s->capturer == me && !is_own) ||
-		    (s->capturer != me &&
-		     (s->mode != CU_STREAM_CAPTURE_MODE_GLOBAL ||
-		      own_mode[me] != CU_STREAM_CAPTURE_MODE_GLOBAL)))
-			continue;
-		printf(" beside a capture");
-		return false;
-	}
-	return true;
-}
-
-static struct stream *some_capture(void)
-{
-	struct stream *found[N_CREATED], *s;
-	uint32_t n = 0;
-
-	for (s = streams; s < streams + N_CREATED; s++)
-		if (s->capture && current() >= 0)
-			found[n++] = s;
-	if (n == 0) {
-		printf(" no capture");
-		return NULL;
-	}
-	s = found[chance(n)];
-	printf(" s%d", (int)(s - streams));
-	return s;
-}
-
-bool is_capturer(void)
-{
-	bool is = false;
-
-	for (int i = 0; i < N_CREATED; i++)
-		is = is || (streams[i].capture && streams[i].capturer == me);
-	return is;
+	return harms_none(chance(4) > 0);
 }
 
 void op_capture_begin(void)
@@ -73,29 +22,10 @@ void op_capture_begin(void)
 	    (s >= streams + N_CREATED && !s->is_legacy) ||
 	    (s->is_blocking && chance(6) > 0))
 		return;
-	printf(" %s", modes[mode]);
+	printf(" %s", mode_names[mode]);
 	result = cuStreamBeginCapture(name_of(s), (CUstreamCaptureMode)mode);
-	if (say(result) != CUDA_SUCCESS)
-		return;
-	s->capture = calloc(1, sizeof(*s->capture));
-	CHECK(s->capture);
-	s->capturer = me;
-	s->mode = (CUstreamCaptureMode)mode;
-}
-
-static void keep_graph(CUgraph graph, const struct stream *s)
-{
-	int i = 0;
-
-	while (i < N_GRAPHS && graphs[i].graph)
-		i++;
-	if (i == N_GRAPHS) {
-		say(cuGraphDestroy(graph));
-		return;
-	}
-	printf(" g%d of %d", i, s->capture->n);
-	graphs[i] = (struct graph){
-		.graph = graph, .ctx = s->ctx, .does = *s->capture};
+	if (say(result) == CUDA_SUCCESS)
+		capture_began(s, (CUstreamCaptureMode)mode);
 }
 
 /* One that another thread began goes on, unless it was relaxed. */
@@ -108,23 +38,11 @@ void end_capture(struct stream *s)
 		printf(" goes on");
 		return;
 	}
-	if (result == CUDA_SUCCESS && graph)
-		keep_graph(graph, s);
-	free(s->capture);
-	s->capture = NULL;
+	if (!capture_ended(s, result == CUDA_SUCCESS ? graph : NULL))
+		say(cuGraphDestroy(graph));
 }
 
-void op_capture_end(void)
-{
-	struct stream *s = some_capture();
-
-	if (s && (s->capturer == me || chance(4) == 0))
-		end_capture(s);
-}
-
-/* A set in another stream between two events: joined, unless a call fails. */
-static bool set_aside(struct stream *s, struct stream *side,
-		      const struct action *a)
+bool set_aside(struct stream *s, struct stream *side, const struct action *a)
 {
 	CUevent out, back;
 	CUresult result;
@@ -145,27 +63,6 @@ static bool set_aside(struct stream *s, struct stream *side,
 	TRY(cuEventDestroy(out));
 	TRY(cuEventDestroy(back));
 	return result == CUDA_SUCCESS;
-}
-
-void op_capture_fork(void)
-{
-	struct stream *s = some_capture();
-	struct stream *side = streams;
-	struct block *b = some_block(is_linear);
-	struct action a;
-
-	if (!s || !b || current() != s->ctx)
-		return;
-	while (side < streams + N_CREATED &&
-	       (!side->is_live || side->ctx != s->ctx || is_capturing(side) ||
-		chance(3) == 0))
-		side++;
-	if (side == streams + N_CREATED)
-		return;
-	a = set_of(b, 0, 1 + chance((uint32_t)b->size), chance(256), 1);
-	printf(" by s%d %zu", (int)(side - streams), a.width);
-	if (begin_work(s, &a, 1) && set_aside(s, side, &a))
-		s->capture->actions[s->capture->n++] = a;
 }
 
 /* Made and freed within the graph, so that it can be launched again. */
@@ -216,31 +113,13 @@ void op_capture_mode(void)
 {
 	CUstreamCaptureMode mode = (CUstreamCaptureMode)chance(3);
 
-	printf(" %s", modes[mode]);
+	printf(" %s", mode_names[mode]);
 	own_mode[me] = mode;
 	say(cuThreadExchangeStreamCaptureMode(&mode));
-	printf(" before %s", modes[mode]);
+	printf(" before %s", mode_names[mode]);
 }
 
 /* ---- graphs -------------------------------------------------------------- */
-
-/* One of which all memory is there: what else a copy of it does is not said. */
-struct graph *some_graph(void)
-{
-	struct graph *found[N_GRAPHS], *g;
-	uint32_t n = 0;
-
-	for (g = graphs; g < graphs + N_GRAPHS; g++)
-		if (g->graph && is_live(&g->does))
-			found[n++] = g;
-	if (n == 0) {
-		printf(" no graph");
-		return NULL;
-	}
-	g = found[chance(n)];
-	printf(" g%d", (int)(g - graphs));
-	return g;
-}
 
 void op_graph_make(void)
 {
@@ -299,13 +178,4 @@ void drop_graph(struct graph *g)
 		say(cuGraphExecDestroy(g->exec));
 	say(cuGraphDestroy(g->graph));
 	*g = (struct graph){0};
-}
-
-void op_graph_destroy(void)
-{
-	struct graph *g = &graphs[chance(N_GRAPHS)];
-
-	printf(" g%d", (int)(g - graphs));
-	if (g->graph)
-		drop_graph(g);
 }

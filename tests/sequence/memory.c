@@ -16,11 +16,6 @@ void make_pool(void)
 
 /* ---- allocations -------------------------------------------------------- */
 
-static bool has_room(size_t size)
-{
-	return has_place(size) && harms_no_capture();
-}
-
 /*
  * Fresh memory of cuMemAlloc holds what was there before (README.md, Limits:
  * the driver's reads as zero), so all is set first.

@@ -169,18 +169,11 @@ void op_thread_end(void)
 	if (is_capturer())
 		return;
 	forget_own_streams();
-	own_mode[me] = cudaStreamCaptureModeGlobal;
+	own_mode[me] = CU_STREAM_CAPTURE_MODE_GLOBAL;
 	end_this_thread();
 }
 
 /* ---- the run ------------------------------------------------------------ */
-
-static void end_captures(void)
-{
-	for (int i = 0; i < N_CREATED; i++)
-		if (streams[i].capture && streams[i].capturer == me)
-			end_capture(&streams[i]);
-}
 
 /* Everything is looked at, and freed. */
 static void finish(void)
@@ -233,7 +226,7 @@ int main(int argc, char **argv)
 		fflush(stdout);
 	}
 	for (int i = 0; i < N_THREADS; i++)
-		give_turn(i, end_captures);
+		give_turn(i, end_own_captures);
 	printf("\n");
 	give_turn(0, finish);
 	printf("all were called: %d\n", all_called());

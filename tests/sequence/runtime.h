@@ -6,7 +6,7 @@
 #ifndef RUNTIME_H
 #define RUNTIME_H
 
-#include "shadow.h"
+#include "captures.h"
 
 /* behind cuda.h: before it nothing is renamed for per-thread streams */
 #include <cuda_runtime_api.h>
@@ -15,30 +15,10 @@ enum {
 	MOST_DEVICES = 2,
 	N_CREATED = 7, /* streams */
 	N_STREAMS = N_CREATED + MOST_DEVICES * (1 + N_THREADS),
-	N_EVENTS = 5,
-	N_GRAPHS = 4
-};
-
-struct stream {
-	bool is_live, is_legacy, is_blocking;
-	cudaStream_t handle;
-	int device;
-	cudaEvent_t event; /* behind its last work */
-	struct recording *capture;
-	int capturer; /* the thread */
-	enum cudaStreamCaptureMode mode;
-};
-
-struct graph {
-	cudaGraph_t graph;
-	cudaGraphExec_t exec;
-	int device;
-	struct recording does;
+	N_EVENTS = 5
 };
 
 extern int n_devices;
-extern struct stream streams[N_STREAMS];
-extern struct graph graphs[N_GRAPHS];
 
 /* ---- answers ------------------------------------------------------------ */
 
@@ -49,55 +29,23 @@ cudaError_t also(const char *what, cudaError_t result);
 
 /* ---- devices and streams ------------------------------------------------ */
 
-/* That of this thread. */
-int current(void);
-bool no_captures(void);
-/* Any that this thread can give work to; says which; NULL: none. */
-struct stream *some_stream(void);
-/* Of the current device; NULL: none. */
-struct stream *null_stream(void);
-/* Its own capture, or one that it was drawn into. */
-bool is_capturing(const struct stream *s);
 /* The device was reset, or the thread ends whose own they are. */
 void forget_streams(int device);
 void forget_own_streams(void);
-/* One of its names. */
-cudaStream_t name_of(const struct stream *s);
-/* Host functions that this stream will call; whether all were. */
-void note_calls(struct stream *s, int n);
-bool all_called(void);
 
 /* ---- memory (runtime_blocks.c) ------------------------------------------ */
 
 bool is_array(const struct block *b);
-/* For one more of that size, which is said, beside captures. */
-bool has_room(size_t size);
 struct block *new_block(enum kind kind, void *p, size_t size);
 /* By the call for its kind; says the answer. */
 cudaError_t free_block(struct block *b);
-/* Waits for its work on the host. */
-bool settle(struct block *b);
 /* Its bytes from there on, behind its work. */
 cudaError_t fetch(const struct block *b, void *data, size_t at, size_t size);
-/* Lets the stream wait for what these blocks have; false, which is said: it
- * may not be given this work. */
-bool begin_work(struct stream *s, const struct action *actions, int n);
 /* What the call has answered; the work is done, or captured. */
 void end_work(struct stream *s, const struct action *actions, int n,
 	      cudaError_t result);
 /* Kernels of the device, which was reset. */
 void forget_kernels(int device);
-
-/* ---- graphs (runtime_graphs.c) ------------------------------------------ */
-
-/* No other thread's capture is lost by an allocation or a free of this one. */
-bool harms_no_capture(void);
-/* A thread's own: global at first. */
-extern enum cudaStreamCaptureMode own_mode[N_THREADS];
-/* Whether this thread has one open. */
-bool is_capturer(void);
-void end_capture(struct stream *s);
-void drop_graph(struct graph *g);
 
 /* ---- operations: name; how often; how often by a thread that captures ---- */
 

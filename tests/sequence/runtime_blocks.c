@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * runtime_blocks: memory, and what it must hold.
+ * runtime_blocks: memory, and the order of the work on it.
  */
 #include "runtime.h"
 
@@ -98,15 +98,8 @@ bool begin_work(struct stream *s, const struct action *actions, int n)
 		printf(" elsewhere");
 		return false;
 	}
-	if (s->capture && s->capture->n + n > N_ACTIONS) {
-		printf(" full");
+	if (!can_take(s, n))
 		return false;
-	}
-	/* left in another's capture by a call that failed */
-	if (!s->capture && is_capturing(s)) {
-		printf(" joined");
-		return false;
-	}
 	for (int i = 0; !s->capture && i < n; i++)
 		if (!wait_for(s, actions[i].to) ||
 		    !wait_for(s, actions[i].from))
@@ -124,13 +117,8 @@ void end_work(struct stream *s, const struct action *actions, int n,
 	      cudaError_t result)
 {
 	say(result);
-	if (result != cudaSuccess)
+	if (result != cudaSuccess || are_captured(s, actions, n))
 		return;
-	if (s->capture) {
-		for (int i = 0; i < n; i++)
-			s->capture->actions[s->capture->n++] = actions[i];
-		return;
-	}
 	record(s);
 	for (const struct action *a = actions; a < actions + n; a++) {
 		carry_out(a);

@@ -4,63 +4,12 @@
  */
 #include "runtime.h"
 
-struct graph graphs[N_GRAPHS];
-
-static const char *const modes[] = {"global", "thread", "relaxed"};
-
-enum cudaStreamCaptureMode own_mode[N_THREADS];
-
 /* ---- captures ----------------------------------------------------------- */
 
-/*
- * Under the shim none of another thread is (README.md, "watched: captures").
- * Of its own, now and then.
- */
+/* Of its own, now and then. */
 bool harms_no_capture(void)
 {
-	bool is_own = chance(2);
-
-	if (own_mode[me] == cudaStreamCaptureModeRelaxed)
-		return true;
-	for (int i = 0; i < N_CREATED; i++) {
-		const struct stream *s = &streams[i];
-
-		if (!s->capture || s->mode == cudaStreamCaptureModeRelaxed ||
-		    (s->capturer == me && !is_own) ||
-		    (s->capturer != me &&
-		     (s->mode != cudaStreamCaptureModeGlobal ||
-		      own_mode[me] != cudaStreamCaptureModeGlobal)))
-			continue;
-		printf(" beside a capture");
-		return false;
-	}
-	return true;
-}
-
-static struct stream *some_capture(void)
-{
-	struct stream *found[N_CREATED], *s;
-	uint32_t n = 0;
-
-	for (s = streams; s < streams + N_CREATED; s++)
-		if (s->capture)
-			found[n++] = s;
-	if (n == 0) {
-		printf(" no capture");
-		return NULL;
-	}
-	s = found[chance(n)];
-	printf(" s%d", (int)(s - streams));
-	return s;
-}
-
-bool is_capturer(void)
-{
-	bool is = false;
-
-	for (int i = 0; i < N_CREATED; i++)
-		is = is || (streams[i].capture && streams[i].capturer == me);
-	return is;
+	return harms_none(chance(2));
 }
 
 void op_capture_begin(void)
@@ -71,30 +20,11 @@ void op_capture_begin(void)
 	if (!s || (s >= streams + N_CREATED && !s->is_legacy) ||
 	    ((s->is_blocking || s->is_legacy) && chance(6) > 0))
 		return;
-	printf(" %s", modes[mode]);
+	printf(" %s", mode_names[mode]);
 	if (say(cudaStreamBeginCapture(name_of(s),
-				       (enum cudaStreamCaptureMode)mode)) !=
+				       (enum cudaStreamCaptureMode)mode)) ==
 	    cudaSuccess)
-		return;
-	s->capture = calloc(1, sizeof(*s->capture));
-	CHECK(s->capture);
-	s->capturer = me;
-	s->mode = (enum cudaStreamCaptureMode)mode;
-}
-
-static void keep_graph(cudaGraph_t graph, const struct stream *s)
-{
-	int i = 0;
-
-	while (i < N_GRAPHS && graphs[i].graph)
-		i++;
-	if (i == N_GRAPHS) {
-		say(cudaGraphDestroy(graph));
-		return;
-	}
-	printf(" g%d of %d", i, s->capture->n);
-	graphs[i] = (struct graph){
-		.graph = graph, .device = s->device, .does = *s->capture};
+		capture_began(s, (CUstreamCaptureMode)mode);
 }
 
 /* One that another thread began goes on, unless it was relaxed. */
@@ -107,23 +37,11 @@ void end_capture(struct stream *s)
 		printf(" goes on");
 		return;
 	}
-	if (result == cudaSuccess && graph)
-		keep_graph(graph, s);
-	free(s->capture);
-	s->capture = NULL;
+	if (!capture_ended(s, result == cudaSuccess ? graph : NULL))
+		say(cudaGraphDestroy(graph));
 }
 
-void op_capture_end(void)
-{
-	struct stream *s = some_capture();
-
-	if (s && (s->capturer == me || chance(4) == 0))
-		end_capture(s);
-}
-
-/* A set in another stream between two events: joined, unless a call fails. */
-static bool set_aside(struct stream *s, struct stream *side,
-		      const struct action *a)
+bool set_aside(struct stream *s, struct stream *side, const struct action *a)
 {
 	cudaEvent_t out, back;
 	cudaError_t result;
@@ -144,27 +62,6 @@ static bool set_aside(struct stream *s, struct stream *side,
 	TRY(cudaEventDestroy(out));
 	TRY(cudaEventDestroy(back));
 	return result == cudaSuccess;
-}
-
-void op_capture_fork(void)
-{
-	struct stream *s = some_capture();
-	struct stream *side = streams;
-	struct block *b = some_block(is_linear);
-	struct action a;
-
-	if (!s || !b || current() != s->device)
-		return;
-	while (side < streams + N_CREATED &&
-	       (!side->is_live || side->device != s->device ||
-		is_capturing(side) || chance(3) == 0))
-		side++;
-	if (side == streams + N_CREATED)
-		return;
-	a = set_of(b, 0, 1 + chance((uint32_t)b->size), chance(256), 1);
-	printf(" by s%d %zu", (int)(side - streams), a.width);
-	if (begin_work(s, &a, 1) && set_aside(s, side, &a))
-		s->capture->actions[s->capture->n++] = a;
 }
 
 /* Made and freed within the graph, so that it can be launched again. */
@@ -202,31 +99,13 @@ void op_capture_mode(void)
 {
 	enum cudaStreamCaptureMode mode = (enum cudaStreamCaptureMode)chance(3);
 
-	printf(" %s", modes[mode]);
-	own_mode[me] = mode;
+	printf(" %s", mode_names[mode]);
+	own_mode[me] = (CUstreamCaptureMode)mode;
 	say(cudaThreadExchangeStreamCaptureMode(&mode));
-	printf(" before %s", modes[mode]);
+	printf(" before %s", mode_names[mode]);
 }
 
 /* ---- graphs ------------------------------------------------------------- */
-
-/* One of which all memory is there: what else a copy of it does is not said. */
-static struct graph *some_graph(void)
-{
-	struct graph *found[N_GRAPHS], *g;
-	uint32_t n = 0;
-
-	for (g = graphs; g < graphs + N_GRAPHS; g++)
-		if (g->graph && is_live(&g->does))
-			found[n++] = g;
-	if (n == 0) {
-		printf(" no graph");
-		return NULL;
-	}
-	g = found[chance(n)];
-	printf(" g%d", (int)(g - graphs));
-	return g;
-}
 
 /* Into a capture, too. */
 void op_graph_launch(void)
@@ -245,7 +124,7 @@ void op_graph_launch(void)
 	result = cudaGraphLaunch(g->exec, name_of(s));
 	end_work(s, g->does.actions, g->does.n, result);
 	if (result == cudaSuccess)
-		note_calls(s, g->does.n_calls);
+		count_calls(s, g->does.n_calls);
 }
 
 /* A graph that makes memory, sets it to `value` and leaves it. */
@@ -304,13 +183,4 @@ void drop_graph(struct graph *g)
 		say(cudaGraphExecDestroy(g->exec));
 	say(cudaGraphDestroy(g->graph));
 	*g = (struct graph){0};
-}
-
-void op_graph_destroy(void)
-{
-	struct graph *g = &graphs[chance(N_GRAPHS)];
-
-	printf(" g%d", (int)(g - graphs));
-	if (g->graph)
-		drop_graph(g);
 }

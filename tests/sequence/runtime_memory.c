@@ -6,11 +6,6 @@
 
 /* ---- allocations -------------------------------------------------------- */
 
-bool has_room(size_t size)
-{
-	return has_place(size) && harms_no_capture();
-}
-
 /*
  * Fresh memory of cudaMalloc holds what was there before (README.md, Limits:
  * the driver's reads as zero), so all is set first.

@@ -5,24 +5,12 @@
 #include "runtime.h"
 
 struct stream streams[N_STREAMS];
+const int n_created = N_CREATED;
 
 static struct {
 	cudaEvent_t handle;
 	int device;
 } events[N_EVENTS];
-static _Atomic int n_called;
-static int n_to_call;
-
-bool no_captures(void)
-{
-	for (int i = 0; i < N_CREATED; i++) {
-		if (!streams[i].capture)
-			continue;
-		printf(" captures");
-		return false;
-	}
-	return true;
-}
 
 /* Of the current device: the NULL stream (0), or the thread's own. */
 static struct stream *default_stream(int which)
@@ -55,15 +43,8 @@ struct stream *null_stream(void)
 /* Of those that were created each, the thread's own, and the NULL stream. */
 struct stream *some_stream(void)
 {
-	int found[3 * N_CREATED + 2], n = 0, i;
+	int found[3 * N_CREATED + 2], n = some_created(found), i;
 
-	for (i = 0; i < N_CREATED; i++)
-		if (streams[i].is_live)
-			found[n++] = i;
-	/* a thread that captures is about that */
-	for (i = 0; i < N_CREATED; i++)
-		if (streams[i].capture && streams[i].capturer == me)
-			found[n] = found[n + 1] = i, n += 2;
 	found[n++] = N_CREATED;
 	found[n++] = N_CREATED + 1;
 	i = found[chance((uint32_t)n)];
@@ -74,14 +55,6 @@ struct stream *some_stream(void)
 	else
 		printf(" own");
 	return i < N_CREATED ? &streams[i] : default_stream(1 + me);
-}
-
-cudaStream_t name_of(const struct stream *s)
-{
-	if (s->is_legacy != IS_PER_THREAD && s >= streams + N_CREATED &&
-	    chance(2))
-		return NULL;
-	return s->handle;
 }
 
 bool is_capturing(const struct stream *s)
@@ -206,32 +179,14 @@ void op_event_look(void)
 				     : cudaEventSynchronize(events[i].handle)));
 }
 
-static void CUDART_CB called(void *unused)
-{
-	(void)unused;
-	n_called++;
-}
-
 void op_host_call(void)
 {
 	struct stream *s = some_stream();
 
 	if (s && begin_work(s, NULL, 0) &&
-	    say(cudaLaunchHostFunc(name_of(s), called, NULL)) == cudaSuccess)
-		note_calls(s, 1);
-}
-
-void note_calls(struct stream *s, int n)
-{
-	if (s->capture)
-		s->capture->n_calls += n;
-	else
-		n_to_call += n;
-}
-
-bool all_called(void)
-{
-	return n_called == n_to_call;
+	    say(cudaLaunchHostFunc(name_of(s), host_function, NULL)) ==
+		    cudaSuccess)
+		count_calls(s, 1);
 }
 
 void forget_own_streams(void)

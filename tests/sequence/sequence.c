@@ -87,9 +87,7 @@ static void set_primary(void)
 static void end_captures(void)
 {
 	set_primary();
-	for (int i = 0; i < N_CREATED; i++)
-		if (streams[i].capture && streams[i].capturer == me)
-			end_capture(&streams[i]);
+	end_own_captures();
 }
 
 /* Everything is looked at, and freed. */

@@ -7,7 +7,7 @@
 #define SEQUENCE_H
 
 #include "../e2e/victim_link.h"
-#include "shadow.h"
+#include "captures.h"
 
 enum {
 	PRIMARY = 0,
@@ -15,28 +15,7 @@ enum {
 	N_CTX,
 	N_CREATED = 9, /* streams */
 	N_STREAMS = N_CREATED + N_CTX * (1 + N_THREADS),
-	N_EVENTS = 6,
-	N_GRAPHS = 4
-};
-
-struct stream {
-	bool is_live, is_legacy, is_blocking;
-	CUstream handle;
-	int ctx;
-	CUevent event; /* behind its last work */
-	struct recording *capture;
-	int capturer; /* the thread */
-	CUstreamCaptureMode mode;
-};
-
-struct graph {
-	CUgraph graph;
-	CUgraphExec exec;
-	int ctx;
-	struct recording does;
-	bool is_built; /* by these nodes, not captured */
-	CUgraphNode nodes[N_ACTIONS];
-	bool is_changed; /* `exec` is not what `graph` is */
+	N_EVENTS = 6
 };
 
 struct context {
@@ -48,8 +27,6 @@ struct context {
 };
 
 extern struct context contexts[N_CTX];
-extern struct stream streams[N_STREAMS];
-extern struct graph graphs[N_GRAPHS];
 extern CUmemoryPool pool; /* of the first device */
 void make_pool(void);
 
@@ -67,54 +44,25 @@ static inline void *pointer(CUdeviceptr p)
 
 /* ---- contexts and streams ----------------------------------------------- */
 
-/* The one that is current in this thread; -1: none. */
-int current(void);
 /* Whose memory it is: a green context's is the primary one's. */
 int owner(int ctx);
-bool no_captures(void);
 /* A thread begins with the primary one, and ends with what it has current. */
 void enter(void);
 void leave(void);
-/* Any that this thread can give work to; says which; NULL: none. */
-struct stream *some_stream(void);
-/* Of the current context, by any of its names. */
-struct stream *null_stream(void);
-/* Its own capture, or one that it was drawn into. */
-bool is_capturing(const struct stream *s);
 /* Their context has ended, or the thread whose own they are. */
 void forget_streams(int ctx);
 void forget_own_streams(void);
-CUstream name_of(const struct stream *s);
-/* Host functions that this stream will call; whether all were. */
+/* Host functions that this stream will call. */
 void note_calls(struct stream *s, int n);
-bool all_called(void);
 /* The function of that version; NULL, which is said: not in this driver. */
 void *find(const char *name, int version);
 
 /* ---- memory (blocks.c) -------------------------------------------------- */
 
 struct block *new_block(enum kind kind, CUdeviceptr p, size_t size);
-/* Waits for its work on the host. */
-bool settle(struct block *b);
-/* Lets the stream wait for what these blocks have; false, which is said: it
- * may not be given this work. */
-bool begin_work(struct stream *s, const struct action *actions, int n);
 /* What the call has answered; the work is done, or captured. */
 void end_work(struct stream *s, const struct action *actions, int n,
 	      CUresult result);
-
-/* ---- graphs.c ----------------------------------------------------------- */
-
-/* No other thread's capture is lost by an allocation or a free of this one. */
-bool harms_no_capture(void);
-/* A thread's own: global at first. */
-extern CUstreamCaptureMode own_mode[N_THREADS];
-/* Whether this thread has one open. */
-bool is_capturer(void);
-void end_capture(struct stream *s);
-/* One of which all memory is there. */
-struct graph *some_graph(void);
-void drop_graph(struct graph *g);
 
 /* ---- operations: name; how often; how often by a thread that captures ---- */
 

@@ -106,7 +106,7 @@ struct block *add_block(enum kind kind, int owner, void *p, size_t size)
 	CHECK(b < blocks + N_BLOCKS);
 	*b = (struct block){.kind = kind,
 			    .serial = last_serial++,
-			    .device = owner,
+			    .ctx = owner,
 			    .bytes = p,
 			    .size = size,
 			    .shadow = malloc(size)};

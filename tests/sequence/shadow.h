@@ -31,11 +31,11 @@ enum kind {
 struct block {
 	enum kind kind;
 	int serial; /* of all that were ever made */
-	union {	    /* the owner: of the driver's calls, of the runtime's */
+	union {	    /* the owner: a context; by the runtime a device */
 		int ctx;
 		int device;
 	};
-	union { /* as the driver takes it, as the runtime does */
+	union { /* as the driver takes it; as the runtime does */
 		CUdeviceptr p;
 		char *bytes;
 	};
