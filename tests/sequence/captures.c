@@ -50,9 +50,12 @@ void count_calls(struct stream *s, int n)
 		n_to_call += n;
 }
 
-bool all_called(void)
+bool report(void)
 {
-	return n_called == n_to_call;
+	printf("all were called: %d\n", n_called == n_to_call);
+	printf("wrong: %d, violations: %ld\n", n_wrong,
+	       sim_client_violations());
+	return n_wrong == 0;
 }
 
 /* ---- captures ----------------------------------------------------------- */

@@ -76,10 +76,9 @@ bool is_created(const struct stream *s);
 /* Numbers of those that are created, and how many; of its captures a thread
  * has each three times. */
 int some_created(int *found);
-/* For streams to call; so many will be; whether all were. */
+/* For streams to call; so many times this one will. */
 void host_function(void *unused);
 void count_calls(struct stream *s, int n);
-bool all_called(void);
 
 /* ---- captures ------------------------------------------------------------ */
 
@@ -103,6 +102,9 @@ bool are_captured(struct stream *s, const struct action *actions, int n);
 /* One of which all memory is there (what else a copy of it does is not said);
  * says which; NULL: none. */
 struct graph *some_graph(void);
+
+/* What came of all, when all work is done; false: some memory was wrong. */
+bool report(void);
 
 /* ---- operations of both -------------------------------------------------- */
 

@@ -210,6 +210,7 @@ static void start(void)
 int main(int argc, char **argv)
 {
 	int n_ops = argc > 2 ? atoi(argv[2]) : 300;
+	bool is_right;
 
 	if (argc < 2)
 		return 2;
@@ -217,21 +218,11 @@ int main(int argc, char **argv)
 	choose_favours();
 	start();
 	start_threads();
-	for (int i = 0; i < n_ops; i++) {
-		int t = (int)chance(N_THREADS);
-
-		printf("%d t%d", i, t);
-		give_turn(t, one_operation);
-		printf("\n");
-		fflush(stdout);
-	}
-	for (int i = 0; i < N_THREADS; i++)
-		give_turn(i, end_own_captures);
+	give_turns(n_ops, one_operation);
+	give_each(end_own_captures);
 	printf("\n");
 	give_turn(0, finish);
-	printf("all were called: %d\n", all_called());
-	printf("wrong: %d, violations: %ld\n", n_wrong,
-	       sim_client_violations());
+	is_right = report();
 	end_threads();
-	return n_wrong > 0;
+	return is_right ? 0 : 1;
 }

@@ -76,6 +76,24 @@ void give_turn(int to, void (*does)(void))
 	start_thread(to);
 }
 
+void give_each(void (*does)(void))
+{
+	for (int i = 0; i < N_THREADS; i++)
+		give_turn(i, does);
+}
+
+void give_turns(int n, void (*does)(void))
+{
+	for (int i = 0; i < n; i++) {
+		int t = (int)chance(N_THREADS);
+
+		printf("%d t%d", i, t);
+		give_turn(t, does);
+		printf("\n");
+		fflush(stdout);
+	}
+}
+
 void end_threads(void)
 {
 	pthread_mutex_lock(&lock);

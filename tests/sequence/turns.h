@@ -28,6 +28,9 @@ uint32_t chance(uint32_t n);
 void start_threads(void);
 /* Returns when it is done. */
 void give_turn(int to, void (*does)(void));
+void give_each(void (*does)(void));
+/* So many, at random, each on a line that begins with its number. */
+void give_turns(int n, void (*does)(void));
 void end_threads(void);
 
 /* ---- within a turn ------------------------------------------------------- */
