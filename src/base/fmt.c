@@ -419,8 +419,8 @@ static void swallow(int number)
 	const struct timespec now = {0};
 	sigset_t set;
 
-	sigemptyset(&set);
-	sigaddset(&set, number);
+	vs_sys_sigset_empty(&set);
+	vs_sys_sigset_add(&set, number);
 	while (vs_sys_sigtimedwait(&set, NULL, &now) < 0 && errno == EINTR)
 		;
 }
@@ -437,11 +437,11 @@ bool vs_fmt_write(const struct vs_fmt *f, int fd)
 	bool is_careful, is_device;
 	int terminal = -1;
 
-	sigemptyset(&deadly);
-	sigaddset(&deadly, SIGPIPE);
-	sigaddset(&deadly, SIGXFSZ);
+	vs_sys_sigset_empty(&deadly);
+	vs_sys_sigset_add(&deadly, SIGPIPE);
+	vs_sys_sigset_add(&deadly, SIGXFSZ);
 	pthread_sigmask(SIG_BLOCK, &deadly, &saved);
-	sigemptyset(&pending);
+	vs_sys_sigset_empty(&pending);
 	vs_sys_sigpending(&pending);
 	is_careful = may_block(fd, &is_device);
 	if (is_device && vs_sys_isatty(fd)) {
@@ -455,7 +455,7 @@ bool vs_fmt_write(const struct vs_fmt *f, int fd)
 		number = SIGPIPE;
 	else if (!is_written && errno == EFBIG)
 		number = SIGXFSZ;
-	if (number && sigismember(&pending, number) != 1)
+	if (number && !vs_sys_sigset_has(&pending, number))
 		swallow(number);
 	if (terminal >= 0)
 		vs_sys_close(terminal);

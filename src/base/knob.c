@@ -287,7 +287,7 @@ static const char *nearest(const char *name)
 
 static void warn_unknown(void)
 {
-	for (char **entry = environ; entry && *entry; entry++) {
+	for (char **entry = __environ; entry && *entry; entry++) {
 		const char *equals = strchr(*entry, '=');
 		char name[NEAR_MAX + 1];
 		struct vs_fmt f = vs_fmt_start(name, sizeof(name));

@@ -4,12 +4,12 @@
  *
  * ISO C leaves the names of POSIX to programs: one may have a kill(), a bind()
  * or a munlock() of its own, which has nothing to do with processes, sockets or
- * memory. Where the C library has that name, too, the linker exports it, and a
- * library that is loaded into the program and asks for kill() gets the
- * program's. The C library's own calls go past it, and so do these: they ask
- * for syscall() alone. What ISO C and the C library keep for themselves stays
- * as it is, and what sanitizers must see (mmap and its like);
- * tests/e2e/roads_exports.test has the list.
+ * memory, or a number by the name of environ. Where the C library has that
+ * name, too, the linker exports it, and a library that is loaded into the
+ * program and asks for kill() gets the program's. The C library's own calls go
+ * past it, and so do these: they ask for syscall() alone. What ISO C and the C
+ * library keep for themselves stays as it is, and what sanitizers must see
+ * (mmap and its like); tests/e2e/roads_exports.test has the list.
  *
  * Each is what the C library's is: -1 and errno when it fails. But none is a
  * cancellation point. Calls that every machine has (aarch64 lacks open, poll,
@@ -22,8 +22,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
@@ -88,6 +91,14 @@ static inline int vs_sys_getrlimit(int resource, struct rlimit *limit_out)
 	return (int)syscall(SYS_prlimit64, 0L, (long)resource, NULL, limit_out);
 }
 
+/* What program_invocation_short_name is, by the C library's own name. */
+static inline const char *vs_sys_program_name(void)
+{
+	extern char *__progname;
+
+	return __progname;
+}
+
 /* As gethostname: what does not fit is cut, and an error. */
 static inline int vs_sys_hostname(char *name_out, size_t size)
 {
@@ -116,6 +127,29 @@ static inline int vs_sys_nanosleep(const struct timespec *time,
 
 /* A set of signals is longer in the C library than in the kernel. */
 #define VS_SYS_SIGSET_BYTES 8L
+
+static inline void vs_sys_sigset_empty(sigset_t *set_out)
+{
+	memset(set_out, 0, sizeof(*set_out));
+}
+
+/* Of one of the kernel's: `number` is at most 64. */
+static inline void vs_sys_sigset_add(sigset_t *set, int number)
+{
+	set->__val[0] |= 1UL << (number - 1);
+}
+
+static inline bool vs_sys_sigset_has(const sigset_t *set, int number)
+{
+	return set->__val[0] >> (number - 1) & 1;
+}
+
+/* All but the two that the C library keeps for itself (32 and 33). */
+static inline void vs_sys_sigset_fill(sigset_t *set_out)
+{
+	memset(set_out, 0xff, sizeof(*set_out));
+	set_out->__val[0] &= ~(3UL << 31);
+}
 
 /* Of `set_out` that is written which the kernel knows: empty it first. */
 static inline int vs_sys_sigpending(sigset_t *set_out)
@@ -257,6 +291,14 @@ static inline ssize_t vs_sys_getrandom(void *data_out, size_t size,
 }
 
 /* ---- memory ---------------------------------------------------------- */
+
+static inline uintptr_t vs_sys_page_size(void)
+{
+	/* the C library's own name of getauxval */
+	unsigned long __getauxval(unsigned long type);
+
+	return __getauxval(AT_PAGESZ);
+}
 
 static inline int vs_sys_madvise(void *p, size_t size, int advice)
 {

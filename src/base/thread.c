@@ -196,7 +196,7 @@ int vs_thread_start(void *(*run)(void *), void *argument, size_t tls_bytes)
 	int error;
 
 	/* the new thread inherits the mask: no signal ever lands there */
-	sigfillset(&signals);
+	vs_sys_sigset_fill(&signals);
 	pthread_sigmask(SIG_SETMASK, &signals, &saved);
 	error = create(run, argument, stack_bytes);
 	/* the C library may put more of its own there than is known */

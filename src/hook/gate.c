@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "hook/gate.h"
 
-#include <errno.h>
 #include <limits.h>
 #include <link.h>
 #include <pthread.h>
@@ -112,7 +111,7 @@ static const char *program_file(char *path, size_t size)
 	char *slash;
 
 	if (n <= 0)
-		return program_invocation_short_name;
+		return vs_sys_program_name();
 	path[n] = '\0';
 	slash = strrchr(path, '/');
 	return slash ? slash + 1 : path;
@@ -127,7 +126,7 @@ static void decide(void)
 	if (vs_knobs.mode == VS_MODE_OFF)
 		close_gate("VMMSHIM is off");
 	else if (!vs_knob_serves_program(program_file(path, sizeof(path)),
-					 program_invocation_short_name))
+					 vs_sys_program_name()))
 		close_gate("the program is excluded by its name");
 }
 

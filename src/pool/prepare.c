@@ -9,7 +9,6 @@
 
 #include <stdint.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/knob.h"
 #include "base/sys.h"
@@ -32,7 +31,7 @@
 static void touch(const void *from, uint64_t bytes)
 {
 	/* often 64 KiB on aarch64; madvise fails where one does not begin */
-	const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+	const uintptr_t page = vs_sys_page_size();
 	uintptr_t p = (uintptr_t)from & ~(page - 1);
 
 	bytes += (uintptr_t)from - p;

@@ -92,7 +92,7 @@ void vs_dump_init(void)
 	vs_knob_init();
 	pattern = vs_knobs.stats_file;
 	started_ns = vs_clock_ns(CLOCK_MONOTONIC);
-	copy(program, sizeof(program), program_invocation_short_name);
+	copy(program, sizeof(program), vs_sys_program_name());
 	copy_word(mode, sizeof(mode), VS_WORDS_mode, vs_knobs.mode);
 	if (vs_sys_hostname(host, sizeof(host) - 1))
 		host[0] = '\0';

@@ -118,7 +118,7 @@ static bool take(int number, handler *ours, struct sigaction *old_out)
 	 * A handler of the program that jumps out of a dump would leave it
 	 * unfinished for good.
 	 */
-	sigfillset(&action.sa_mask);
+	vs_sys_sigset_fill(&action.sa_mask);
 	if (sigaction(number, &action, old_out))
 		return false;
 	if (old_out->sa_handler != SIG_DFL)

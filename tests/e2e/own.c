@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * own: functions of a program's own with names that POSIX has and ISO C leaves
- * to programs. A library that was loaded before the C library's would meet
- * them: who calls one from the shim ends the program. For anybody else, as the
- * simulated driver, they are what the C library has.
+ * own: functions and variables of a program's own with names that POSIX has, or
+ * the C library, and ISO C leaves to programs. A library that was loaded before
+ * the C library's would meet them: who calls one from the shim ends the
+ * program. For anybody else, as the simulated driver, they are what the C
+ * library has.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -90,12 +91,25 @@ OWN(shmat)
 OWN(shmctl)
 OWN(shmdt)
 OWN(shmget)
+OWN(sigaddset)
+OWN(sigemptyset)
+OWN(sigfillset)
+OWN(sigismember)
 OWN(sigpending)
 OWN(sigtimedwait)
 OWN(sleep)
 OWN(socket)
 OWN(stat)
+OWN(sysconf)
 OWN(tgkill)
 OWN(uname)
 OWN(usleep)
 OWN(write)
+
+/* Variables of another kind: who takes them for the C library's crashes. */
+#define OWN_NUMBER(name)                                                       \
+	__attribute__((visibility("default"))) long own_##name __asm__(        \
+		#name) = 1;
+
+OWN_NUMBER(environ)
+OWN_NUMBER(program_invocation_short_name)
