@@ -134,14 +134,17 @@ static bool is_own(const struct shmid_ds *about)
  * Removes the segment if nobody else is attached. Whoever attaches meanwhile is
  * counted, or sees that it is being closed and makes another: it attaches and
  * then looks, here it is said first. Where it was removed that stays said. A
- * process that is killed in between leaves it so, for the next to remove.
+ * process that is killed in between leaves it so, for the next to remove. In an
+ * IPC namespace that the program has entered since the number may be that of a
+ * segment of its own.
  */
 static void remove_if_last(struct board *b, int id)
 {
 	struct shmid_ds about;
 
 	atomic_fetch_add(&b->n_closing, 1);
-	if (vs_sys_shmctl(id, IPC_STAT, &about) == 0 && about.shm_nattch <= 1 &&
+	if (vs_sys_shmctl(id, IPC_STAT, &about) == 0 &&
+	    about.shm_segsz == sizeof(*b) && about.shm_nattch <= 1 &&
 	    vs_sys_shmctl(id, IPC_RMID, NULL) == 0)
 		return;
 	atomic_fetch_sub(&b->n_closing, 1);

@@ -455,6 +455,25 @@ static void test_the_last_to_leave_removes_it(void **state)
 	apart(0, leave_one_after_another);
 }
 
+/* There a segment of the program's has the number. */
+static int leave_from_another_namespace(void)
+{
+	int id;
+
+	vs_board_join();
+	if (!child_unshare_ipc(0))
+		return CHILD_NOT_HERE;
+	id = shmget(1, 4096, IPC_CREAT | 0600);
+	vs_board_leave();
+	return id < 0 || shmget(1, 0, 0) != id;
+}
+
+static void test_no_segment_of_the_programs_is_removed(void **state)
+{
+	(void)state;
+	apart(0, leave_from_another_namespace);
+}
+
 /* Of a PID namespace whose only process was killed; others' stay. */
 static int sweep(void)
 {
@@ -553,6 +572,7 @@ int main(void)
 		T(such_a_child_closes_nothing),
 		T(a_process_has_one_slot),
 		T(the_last_to_leave_removes_it),
+		T(no_segment_of_the_programs_is_removed),
 		T(what_the_killed_left_is_removed),
 		T(who_comes_as_the_last_leaves_is_not_alone),
 		T(the_bell),
