@@ -27,6 +27,9 @@
 #define PERIOD_MAX_MS 1000
 /* Longest that the end of the process waits for a chunk being released. */
 #define EXIT_WAIT_MS 20
+/* Longest that its start waits for the thread. */
+#define START_WAIT_NS (20 * VS_MS)
+#define START_TICK_NS 50000
 
 /* Bits of `requests`: why its bell (base/board) was rung by this process. */
 enum { TRIM = 1, WAKE = 2, STOP = 4 };
@@ -37,6 +40,7 @@ static _Atomic uint32_t requests;
 static _Atomic int life; /* leaves NOT_STARTED under `starting` */
 static pthread_mutex_t starting = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic bool is_busy; /* inside the pool */
+static _Atomic bool is_up;   /* the thread has what it asks the system for */
 
 /* Async-signal-safe: two atomics and one futex call. */
 static void post(uint32_t request)
@@ -173,6 +177,7 @@ static void *run(void *unused)
 	/* for good: a callback that the driver makes here is not served */
 	vs_thread_go_within(vs_thread_self());
 	pthread_setname_np(pthread_self(), "vmmshim");
+	atomic_store(&is_up, true);
 	relax();
 	for (;;) {
 		uint32_t rung, request;
@@ -243,6 +248,21 @@ static void leave_posted_trim(void)
 		leave_trim();
 }
 
+/*
+ * A program may shut itself in once it has a context, all its threads with it
+ * (seccomp), and what the C library and run() ask the system for in a new one
+ * be what ends the process by then. Not for ever: the thread may need a lock of
+ * the loader's that is held here.
+ */
+static void wait_until_up(void)
+{
+	uint64_t began = vs_clock_ns(CLOCK_MONOTONIC);
+
+	while (!atomic_load(&is_up) &&
+	       vs_clock_ns(CLOCK_MONOTONIC) - began < START_WAIT_NS)
+		vs_cancel_free_sleep(START_TICK_NS);
+}
+
 /* Without the lock: the loader's may be needed, and be held by who waits. */
 static void start(void)
 {
@@ -258,7 +278,9 @@ static void start(void)
 		vs_warn("cannot start the service thread (%s): idle memory "
 			"goes back only when it is needed elsewhere",
 			error == EAGAIN ? "no more threads" : "no memory");
+		return;
 	}
+	wait_until_up();
 }
 
 void vs_service_start(void)
@@ -312,4 +334,5 @@ void vs_service_forked(void)
 	vs_board_forked();
 	atomic_store(&vs_hot.is_dozing, false);
 	atomic_store(&is_busy, false);
+	atomic_store(&is_up, false);
 }

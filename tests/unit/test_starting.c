@@ -2,8 +2,9 @@
  *
  * starting: what comes while the service starts: a second thread that starts it
  * and has the loader's lock, which the start of a thread needs, or ends the
- * process; a trim, where no thread can be had. The linker puts a board whose
- * join lasts before the real one, and a look at the loader that may wait.
+ * process; a trim, where no thread can be had; one that is slow. The linker
+ * puts a board whose join lasts before the real one, and a look at the loader
+ * that may wait.
  */
 #include "report/service.h"
 
@@ -14,6 +15,7 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include <cmocka.h>
@@ -163,12 +165,62 @@ static void a_trim_before_no_thread_is_had(void **unused)
 	assert_child_ok(&c);
 }
 
+struct late_start {
+	void *(*run)(void *);
+	void *argument;
+};
+
+static pthread_t latest;
+
+static void *run_late(void *data)
+{
+	const struct late_start *late = data;
+
+	sleep_ms(5);
+	return late->run(late->argument);
+}
+
+static int create_late(pthread_t *thread, const pthread_attr_t *attributes,
+		       void *(*run)(void *), void *argument)
+{
+	static struct late_start late;
+	int error;
+
+	late = (struct late_start){run, argument};
+	error = pthread_create(thread, attributes, run_late, &late);
+	latest = *thread;
+	return error;
+}
+
+static void start_on_a_busy_machine(void *unused)
+{
+	char name[16] = "";
+
+	(void)unused;
+	alarm(60);
+	vs_knob_init();
+	vs_thread_create = create_late;
+	vs_service_start();
+	/* the last that it asks for */
+	CHECK(pthread_getname_np(latest, name, sizeof(name)) == 0);
+	CHECK(strcmp(name, "vmmshim") == 0);
+}
+
+/* The program may forbid a moment later what its start asks the system for. */
+static void is_up_when_it_was_started(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, start_on_a_busy_machine, NULL);
+	assert_child_ok(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nobody_waits_for_the_loader),
 		cmocka_unit_test(an_end_before_the_thread_is_made),
 		cmocka_unit_test(a_trim_before_no_thread_is_had),
+		cmocka_unit_test(is_up_when_it_was_started),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
