@@ -362,6 +362,19 @@ bool vs_slab_bury(struct vs_pool *pool, struct vs_slab *slab, unsigned i)
 	return true;
 }
 
+void vs_slab_return_one(struct vs_pool *pool, struct vs_slab *slab, unsigned i)
+{
+	CUdeviceptr p = slab->base + i * vs_class_size(slab->class);
+	struct vs_obj one = {p, &slab->words[i]};
+
+	if (vs_slab_bury(pool, slab, i) ||
+	    vs_slab_return_few(pool, slab->ctx->slabs, slab->class, &one, 1,
+			       vs_fence_tag_freed(&pool->fence)))
+		return;
+	vs_slab_pin(pool, p);
+	vs_slab_bury(pool, slab, i);
+}
+
 void vs_slab_revive(struct vs_pool *pool, struct vs_slab *slab)
 {
 	size_t size = vs_class_size(slab->class);

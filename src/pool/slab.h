@@ -200,6 +200,11 @@ void vs_slab_pin(struct vs_pool *pool, CUdeviceptr p);
  * with the last of its slab the slab is. Lock.
  */
 bool vs_slab_bury(struct vs_pool *pool, struct vs_slab *slab, unsigned i);
+/*
+ * Object `i` was freed just now, and is in no cache. Where there is no host
+ * memory for a batch it is dead, as if it had been pinned. Lock.
+ */
+void vs_slab_return_one(struct vs_pool *pool, struct vs_slab *slab, unsigned i);
 /* The dead objects of a slab (one at least) may be used again. Lock. */
 void vs_slab_revive(struct vs_pool *pool, struct vs_slab *slab);
 /* Puts an object back into its slab (not live, not in a batch). Lock. */

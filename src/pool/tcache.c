@@ -190,6 +190,30 @@ static inline bool end_life(struct vs_slab *slab, unsigned i, uint64_t word)
 						       memory_order_relaxed);
 }
 
+/* There is room for it. Spin. */
+static inline void add_freed(struct vs_tcache *tc, struct vs_bin *bin,
+			     struct vs_obj obj)
+{
+	uint64_t tag = vs_fence_tag_freed(&tc->pool->fence);
+
+	if (tag != bin->freed->tag) {
+		bin->n_old = bin->freed->n;
+		bin->tag_old = bin->freed->tag;
+		bin->freed->tag = tag;
+	}
+	bin->freed->obj[bin->freed->n++] = obj;
+}
+
+/* There is no host memory for it in the cache. */
+static __attribute__((noinline)) void
+put_beside(struct vs_tcache *tc, struct vs_slab *slab, unsigned i)
+{
+	pthread_mutex_lock(&tc->pool->lock);
+	if (!atomic_load(&tc->ctx->is_dead))
+		vs_slab_return_one(tc->pool, slab, i);
+	pthread_mutex_unlock(&tc->pool->lock);
+}
+
 /*
  * Hot. Whose the slab is counts as of when the object was live. Once that is in
  * the cache another thread may empty the cache, and the slab may be gone.
@@ -199,9 +223,8 @@ CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
 {
 	unsigned class = slab->class, i;
 	struct vs_bin *bin = &tc->bin[class];
-	uint64_t word, tag;
+	uint64_t word = word_of(slab, p, &i);
 
-	word = word_of(slab, p, &i);
 	if (__builtin_expect(word == 0 || vs_slab_caches(slab) != tc->ctx ||
 				     !end_life(slab, i, word),
 			     0))
@@ -210,16 +233,11 @@ CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
 	if (__builtin_expect(!bin->freed || bin->freed->n >= bin->cap, 0) &&
 	    !make_room(tc, class)) {
 		spin_unlock(tc);
-		return CUDA_SUCCESS; /* lost to the pool until the reset */
+		put_beside(tc, slab, i);
+	} else {
+		add_freed(tc, bin, (struct vs_obj){p, &slab->words[i]});
+		spin_unlock(tc);
 	}
-	tag = vs_fence_tag_freed(&tc->pool->fence);
-	if (tag != bin->freed->tag) {
-		bin->n_old = bin->freed->n;
-		bin->tag_old = bin->freed->tag;
-		bin->freed->tag = tag;
-	}
-	bin->freed->obj[bin->freed->n++] = (struct vs_obj){p, &slab->words[i]};
-	spin_unlock(tc);
 	vs_stat_bump(tc, frees, 1);
 	vs_stat_bump(tc, live_bytes, -VS_WORD_SIZE(word));
 	vs_stat_bump(tc, live_spans, -vs_class_size(class));
@@ -520,8 +538,7 @@ struct vs_tcache *vs_tcache_make(struct vs_thread *t, struct vs_pool *pool,
 CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
 				 struct vs_slab *slab, CUdeviceptr p)
 {
-	struct vs_obj one;
-	uint64_t word = 0, tag;
+	uint64_t word = 0;
 	unsigned i = 0;
 
 	pthread_mutex_lock(&pool->lock);
@@ -535,11 +552,8 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
 		pthread_mutex_unlock(&pool->lock);
 		return VS_PASS;
 	}
-	one = (struct vs_obj){p, &slab->words[i]};
-	tag = vs_fence_tag_freed(&pool->fence);
-	if (slab->ctx->slabs && !vs_slab_bury(pool, slab, i))
-		vs_slab_return_few(pool, slab->ctx->slabs, slab->class, &one, 1,
-				   tag);
+	if (slab->ctx->slabs)
+		vs_slab_return_one(pool, slab, i);
 	vs_stat_bump(pool, odd_frees, 1);
 	vs_stat_bump(pool, odd_free_bytes, VS_WORD_SIZE(word));
 	vs_stat_bump(pool, odd_free_spans, vs_class_size(slab->class));
