@@ -5,6 +5,7 @@
  * is memory again all goes on as before.
  */
 #include <pthread.h>
+#include <time.h>
 
 #include "base/meta.h"
 #include "driver/real.h"
@@ -418,6 +419,57 @@ static void test_frees_without_a_cache(void **state)
 	check_pool();
 }
 
+enum { SOME = 60, MOST = 3000 };
+
+static struct {
+	CUdeviceptr p[MOST];
+	unsigned n;
+	uint64_t seed;
+} some;
+
+static void *free_some(void *unused)
+{
+	(void)unused;
+	for (int i = 0; i < SOME && some.n > 0; i++) {
+		unsigned which = next_random(&some.seed) % some.n;
+
+		give(some.p[which]);
+		some.p[which] = some.p[--some.n];
+	}
+	return NULL;
+}
+
+/* Of all sizes, by threads that stay and that end: none keeps memory. */
+static void test_frees_at_random(void **state)
+{
+	enum { ROUNDS = 100, MORE = 200 };
+	pthread_t thread;
+
+	(void)state;
+	some.seed = (uint64_t)time(NULL);
+	print_message("seed %llu\n", (unsigned long long)some.seed);
+	for (int round = 0; round < ROUNDS; round++) {
+		for (int i = 0; i < MORE && some.n < MOST; i++)
+			some.p[some.n++] =
+				take(1 + next_random(&some.seed) % (300 * KiB));
+		refuse(1 + next_random(&some.seed) % 5,
+		       next_random(&some.seed) % 2);
+		if (round % 2 == 0)
+			free_some(NULL);
+		else if (pthread_create(&thread, NULL, free_some, NULL) ||
+			 pthread_join(thread, NULL))
+			fail();
+		if (round % 4 == 0)
+			vs_pool_trim();
+		refuse(0, false);
+	}
+	while (some.n > 0)
+		give(some.p[--some.n]);
+	trim_dead();
+	assert_int_equal(fake.held, 0);
+	check_pool();
+}
+
 /* --- contexts --------------------------------------------------------------
  */
 
@@ -537,6 +589,7 @@ int main(void)
 		T(frees_beyond_a_batch),
 		T(frees_beyond_a_page),
 		T(frees_without_a_cache),
+		T(frees_at_random),
 		T(a_slab_for_nobody),
 		T(a_context),
 		T(a_green_one),
