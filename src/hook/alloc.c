@@ -295,27 +295,40 @@ static size_t pitched(size_t width, size_t height, unsigned element,
 	return size;
 }
 
+/* As alloc_passed. */
+static CUresult pitch_passed(bool is_open, CUdeviceptr *out, size_t *pitch_out,
+			     size_t width, size_t height, unsigned element)
+{
+	CUstreamCaptureMode saved;
+	bool is_relaxed = is_open && vs_capture_relax_beside(&saved);
+	CUresult result = vs_real.cuMemAllocPitch_v2(out, pitch_out, width,
+						     height, element);
+
+	VS_AGAIN(vs_device_here(), result,
+		 vs_real.cuMemAllocPitch_v2(out, pitch_out, width, height,
+					    element));
+	if (is_relaxed)
+		vs_vmm_unrelax(saved);
+	return vs_seen(result);
+}
+
 VS_EXPORT CUresult CUDAAPI cuMemAllocPitch_v2(CUdeviceptr *out,
 					      size_t *pitch_out, size_t width,
 					      size_t height,
 					      unsigned int element)
 {
+	bool is_open = vs_enter(VS_API_cuMemAllocPitch_v2);
 	CUresult result = VS_PASS;
 	size_t pitch, size;
 
-	if (vs_enter(VS_API_cuMemAllocPitch_v2) && out && pitch_out) {
+	if (is_open && out && pitch_out) {
 		size = pitched(width, height, element, &pitch);
 		if (size)
 			result = alloc(out, size);
 	}
-	if (result == VS_PASS) {
-		result = vs_real.cuMemAllocPitch_v2(out, pitch_out, width,
-						    height, element);
-		VS_AGAIN(vs_device_here(), result,
-			 vs_real.cuMemAllocPitch_v2(out, pitch_out, width,
-						    height, element));
-		return vs_seen(result);
-	}
+	if (result == VS_PASS)
+		return pitch_passed(is_open, out, pitch_out, width, height,
+				    element);
 	/* written whatever is wrong, as the driver does (an H100) */
 	*pitch_out = pitch;
 	return alloc_after(result, out, size);

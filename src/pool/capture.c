@@ -385,11 +385,8 @@ void vs_capture_allows(void)
 	pthread_mutex_unlock(&lock);
 }
 
-/*
- * Before a call that would end a strict capture of another thread's, be it one
- * that is just beginning; but for a program that never had any.
- */
-static bool relax_beside(CUstreamCaptureMode *saved_out)
+/* Also where one is just beginning; not for a program that never had any. */
+bool vs_capture_relax_beside(CUstreamCaptureMode *saved_out)
 {
 	if (!atomic_load(&is_known) || vs_capture_forbids())
 		return false;
@@ -400,7 +397,7 @@ static bool relax_beside(CUstreamCaptureMode *saved_out)
 CUresult vs_capture_alloc_beside(CUdeviceptr *out, size_t size)
 {
 	CUstreamCaptureMode saved;
-	bool is_relaxed = relax_beside(&saved);
+	bool is_relaxed = vs_capture_relax_beside(&saved);
 	CUresult r = vs_real.cuMemAlloc_v2(out, size);
 
 	if (is_relaxed)
@@ -411,7 +408,7 @@ CUresult vs_capture_alloc_beside(CUdeviceptr *out, size_t size)
 CUresult vs_capture_free_beside(CUdeviceptr p)
 {
 	CUstreamCaptureMode saved;
-	bool is_relaxed = relax_beside(&saved);
+	bool is_relaxed = vs_capture_relax_beside(&saved);
 	CUresult r = vs_real.cuMemFree_v2(p);
 
 	if (is_relaxed)

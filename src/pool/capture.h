@@ -52,6 +52,11 @@ int vs_capture_strict(void);
  */
 bool vs_capture_forbids(void);
 /*
+ * Before a call of the driver's that would end a strict capture of another
+ * thread's. True: vs_vmm_unrelax() after it.
+ */
+bool vs_capture_relax_beside(CUstreamCaptureMode *saved_out);
+/*
  * The driver's own, for what the pool does not serve or has not: strict
  * captures of other threads are as safe from them as from what it does.
  */

@@ -27,7 +27,7 @@
 #include "../e2e/victim_link.h"
 #include "../sim/sim.h"
 
-enum { N_CAPTURERS = 3, N_TAKERS = 3, MAX_LIVE = 128 };
+enum { N_CAPTURERS = 3, N_TAKERS = 3, MAX_LIVE = 128, PITCHED = 8 };
 
 CUresult CUDAAPI cuStreamBeginCapture_ptsz(CUstream);
 CUresult CUDAAPI cuStreamBeginCapture_v2_ptsz(CUstream, CUstreamCaptureMode);
@@ -57,7 +57,10 @@ struct block {
 /* False: out of memory, which may be. */
 static bool take(struct block *b, size_t size)
 {
-	CUresult r = cuMemAlloc(&b->p, size);
+	size_t pitch;
+	CUresult r = size % PITCHED
+			     ? cuMemAlloc(&b->p, size)
+			     : cuMemAllocPitch(&b->p, &pitch, size, 1, 4);
 
 	if (r == CUDA_ERROR_OUT_OF_MEMORY) {
 		n_failed++;
