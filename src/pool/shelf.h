@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * shelf: freed ranges of a heap whose work is done, as they are. A range that
- * goes home to the heap is merged with its neighbours, and cut again for the
+ * shelf: freed ranges whose work is done, as they are, by size. A range that
+ * goes home to its heap is merged with its neighbours, and cut again for the
  * next request: more than half of the instructions of a large block, and most
  * of the cache lines. So for a program that churns, while it holds much more
  * than it needs (vs_turnover_is_roomy), they are kept whole, and handed out
