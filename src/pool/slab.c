@@ -342,7 +342,8 @@ void vs_slab_pin(struct vs_pool *pool, CUdeviceptr p)
 	__atomic_store_n(&slab->caches, NULL, __ATOMIC_RELAXED);
 }
 
-bool vs_slab_bury(struct vs_pool *pool, struct vs_slab *slab, unsigned i)
+/* Whether it was pinned: then it is dead from now on. */
+static bool bury(struct vs_pool *pool, struct vs_slab *slab, unsigned i)
 {
 	if (!(slab->pinned_map[i / 64] >> i % 64 & 1))
 		return false;
@@ -367,12 +368,12 @@ void vs_slab_return_one(struct vs_pool *pool, struct vs_slab *slab, unsigned i)
 	CUdeviceptr p = slab->base + i * vs_class_size(slab->class);
 	struct vs_obj one = {p, &slab->words[i]};
 
-	if (vs_slab_bury(pool, slab, i) ||
+	if (bury(pool, slab, i) ||
 	    vs_slab_return_few(pool, slab->ctx->slabs, slab->class, &one, 1,
 			       vs_fence_tag_freed(&pool->fence)))
 		return;
 	vs_slab_pin(pool, p);
-	vs_slab_bury(pool, slab, i);
+	bury(pool, slab, i);
 }
 
 void vs_slab_revive(struct vs_pool *pool, struct vs_slab *slab)

@@ -196,13 +196,9 @@ void vs_slab_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx);
 /* The live object at `p` is dead after its free. Lock. */
 void vs_slab_pin(struct vs_pool *pool, CUdeviceptr p);
 /*
- * Object `i` was freed. If it was pinned it is dead from now on (true), and
- * with the last of its slab the slab is. Lock.
- */
-bool vs_slab_bury(struct vs_pool *pool, struct vs_slab *slab, unsigned i);
-/*
- * Object `i` was freed just now, and is in no cache. Where there is no host
- * memory for a batch it is dead, as if it had been pinned. Lock.
+ * Object `i` was freed just now, and is in no cache. If it was pinned it is
+ * dead from now on, and with the last of its slab the slab is; so it is where
+ * there is no host memory for a batch. Lock.
  */
 void vs_slab_return_one(struct vs_pool *pool, struct vs_slab *slab, unsigned i);
 /* The dead objects of a slab (one at least) may be used again. Lock. */
