@@ -7,9 +7,14 @@
 #define PTR(p) ((CUdeviceptr)(uintptr_t)(p))
 #define DRIVER cudart_driver
 
-static int is_kind(enum cudaMemcpyKind kind)
+static cudaError_t enter_copy(enum cudaMemcpyKind kind)
 {
-	return (int)kind >= cudaMemcpyHostToHost && kind <= cudaMemcpyDefault;
+	cudaError_t error = cudart_enter();
+	int is_kind =
+		(int)kind >= cudaMemcpyHostToHost && kind <= cudaMemcpyDefault;
+
+	return error || is_kind ? error
+				: cudart_note(cudaErrorInvalidMemcpyDirection);
 }
 
 /* ---- rows --------------------------------------------------------------- */
@@ -34,28 +39,21 @@ cudaError_t cudaMemcpy2D(void *dst, size_t dpitch, const void *src,
 			 size_t spitch, size_t width, size_t height,
 			 enum cudaMemcpyKind kind)
 {
-	cudaError_t error = cudart_enter();
+	cudaError_t error = enter_copy(kind);
 	CUDA_MEMCPY2D copy = rows_of(dst, dpitch, src, spitch, width, height);
 
-	if (error)
-		return error;
-	if (!is_kind(kind))
-		return cudart_note(cudaErrorInvalidMemcpyDirection);
-	return cudart_code(DRIVER.cuMemcpy2D_v2(&copy));
+	return error ? error : cudart_code(DRIVER.cuMemcpy2D_v2(&copy));
 }
 
 cudaError_t cudaMemcpy2DAsync(void *dst, size_t dpitch, const void *src,
 			      size_t spitch, size_t width, size_t height,
 			      enum cudaMemcpyKind kind, cudaStream_t stream)
 {
-	cudaError_t error = cudart_enter();
+	cudaError_t error = enter_copy(kind);
 	CUDA_MEMCPY2D copy = rows_of(dst, dpitch, src, spitch, width, height);
 
-	if (error)
-		return error;
-	if (!is_kind(kind))
-		return cudart_note(cudaErrorInvalidMemcpyDirection);
-	return cudart_code(DRIVER.cuMemcpy2DAsync_v2(&copy, stream));
+	return error ? error
+		     : cudart_code(DRIVER.cuMemcpy2DAsync_v2(&copy, stream));
 }
 
 cudaError_t cudaMemset2D(void *devPtr, size_t pitch, int value, size_t width,
@@ -173,13 +171,11 @@ cudaError_t cudaMemcpy2DToArray(cudaArray_t dst, size_t wOffset, size_t hOffset,
 				const void *src, size_t spitch, size_t width,
 				size_t height, enum cudaMemcpyKind kind)
 {
-	cudaError_t error = cudart_enter();
+	cudaError_t error = enter_copy(kind);
 	CUDA_MEMCPY2D copy = rows_of(NULL, 0, src, spitch, width, height);
 
 	if (error)
 		return error;
-	if (!is_kind(kind))
-		return cudart_note(cudaErrorInvalidMemcpyDirection);
 	copy.dstMemoryType = CU_MEMORYTYPE_ARRAY;
 	copy.dstArray = (CUarray)dst;
 	copy.dstXInBytes = wOffset;
@@ -192,13 +188,11 @@ cudaError_t cudaMemcpy2DFromArray(void *dst, size_t dpitch,
 				  size_t hOffset, size_t width, size_t height,
 				  enum cudaMemcpyKind kind)
 {
-	cudaError_t error = cudart_enter();
+	cudaError_t error = enter_copy(kind);
 	CUDA_MEMCPY2D copy = rows_of(dst, dpitch, NULL, 0, width, height);
 
 	if (error)
 		return error;
-	if (!is_kind(kind))
-		return cudart_note(cudaErrorInvalidMemcpyDirection);
 	copy.srcMemoryType = CU_MEMORYTYPE_ARRAY;
 	copy.srcArray = (CUarray)(uintptr_t)src;
 	copy.srcXInBytes = wOffset;
