@@ -64,6 +64,8 @@ bool set_aside(struct stream *s, struct stream *side, const struct action *a);
 void drop_graph(struct graph *g);
 /* Waits for its work on the host. */
 bool settle(struct block *b);
+/* Its bytes from there on, behind its work; says the answer. */
+bool read_bytes(const struct block *b, void *data, size_t at, size_t size);
 /* Lets the stream wait for what these blocks have; false, which is said: it
  * may not be given this work. */
 bool begin_work(struct stream *s, const struct action *actions, int n);
@@ -111,5 +113,6 @@ bool report(void);
 void op_capture_end(void);
 void op_capture_fork(void);
 void op_graph_destroy(void);
+void op_read(void);
 
 #endif

@@ -187,7 +187,7 @@ static void finish(void)
 		data = malloc(b->size);
 		CHECK(data);
 		printf("b%d of %zu", b->serial, b->size);
-		if (say(fetch(b, data, 0, b->size)) == cudaSuccess)
+		if (read_bytes(b, data, 0, b->size))
 			look_at(b, data, 0, b->size);
 		free_block(b);
 		printf("\n");

@@ -39,8 +39,6 @@ bool is_array(const struct block *b);
 struct block *new_block(enum kind kind, void *p, size_t size);
 /* By the call for its kind; says the answer. */
 cudaError_t free_block(struct block *b);
-/* Its bytes from there on, behind its work. */
-cudaError_t fetch(const struct block *b, void *data, size_t at, size_t size);
 /* What the call has answered; the work is done, or captured. */
 void end_work(struct stream *s, const struct action *actions, int n,
 	      cudaError_t result);

@@ -51,13 +51,18 @@ bool settle(struct block *b)
 	return result == cudaSuccess;
 }
 
-cudaError_t fetch(const struct block *b, void *data, size_t at, size_t size)
+/* Of an array all of it. */
+bool read_bytes(const struct block *b, void *data, size_t at, size_t size)
 {
-	if (b->kind == ARRAY)
-		return cudaMemcpy2DFromArray(data, b->width, b->array, 0, 0,
-					     b->width, b->size / b->width,
-					     cudaMemcpyDeviceToHost);
-	return cudaMemcpy(data, b->bytes + at, size, cudaMemcpyDefault);
+	cudaError_t result =
+		b->kind == ARRAY
+			? cudaMemcpy2DFromArray(data, b->width, b->array, 0, 0,
+						b->width, b->size / b->width,
+						cudaMemcpyDeviceToHost)
+			: cudaMemcpy(data, b->bytes + at, size,
+				     cudaMemcpyDefault);
+
+	return say(result) == cudaSuccess;
 }
 
 /*

@@ -171,28 +171,3 @@ void op_kernel(void)
 					     1, 1, 0, name_of(s), arguments,
 					     NULL));
 }
-
-void op_read(void)
-{
-	struct block *b = some_block(is_ours);
-	struct stream *s = null_stream();
-	size_t size, at;
-	struct action a;
-	void *data;
-
-	if (!b || !s)
-		return;
-	size = 1 + chance((uint32_t)b->size);
-	at = chance((uint32_t)(b->size - size + 1));
-	printf("+%zu %zu", at, size);
-	if (is_pinned(b) && settle(b))
-		look_at(b, (unsigned char *)b->bytes + at, at, size);
-	a = copy_of(b, at, b, at, 0);
-	if (is_pinned(b) || !begin_work(s, &a, 1))
-		return;
-	data = malloc(size);
-	CHECK(data);
-	if (say(fetch(b, data, at, size)) == cudaSuccess)
-		look_at(b, data, at, size);
-	free(data);
-}

@@ -146,27 +146,7 @@ void op_kernel(void)
 					1, 1, 0, name_of(s), arguments, NULL));
 }
 
-void op_read(void)
+bool read_bytes(const struct block *b, void *data, size_t at, size_t size)
 {
-	struct block *b = some_block(is_ours);
-	struct stream *s = null_stream();
-	size_t size, at;
-	struct action a;
-	void *data;
-
-	if (!b || !s)
-		return;
-	size = 1 + chance((uint32_t)b->size);
-	at = chance((uint32_t)(b->size - size + 1));
-	printf("+%zu %zu", at, size);
-	if (b->kind == HOST && settle(b))
-		look_at(b, (unsigned char *)pointer(b->p) + at, at, size);
-	a = copy_of(b, at, b, at, 0);
-	if (b->kind == HOST || !begin_work(s, &a, 1))
-		return;
-	data = malloc(size);
-	CHECK(data);
-	if (say(cuMemcpyDtoH(data, b->p + at, size)) == CUDA_SUCCESS)
-		look_at(b, data, at, size);
-	free(data);
+	return say(cuMemcpyDtoH(data, b->p + at, size)) == CUDA_SUCCESS;
 }
