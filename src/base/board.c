@@ -9,12 +9,12 @@
 #include <stddef.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/cancel.h"
 #include "base/clock.h"
+#include "base/kernel.h"
 #include "base/meta.h"
 #include "base/process.h"
 #include "base/sys.h"
@@ -65,7 +65,7 @@ static _Atomic uint32_t alone; /* the bell of a process without a slot */
 /* All of them: who has left a slot may yet sleep on its bell. */
 static void wake(_Atomic uint32_t *word)
 {
-	syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+	vs_kernel(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
 /* At most `ms` (0: no limit) while the word has this value. */
@@ -74,8 +74,8 @@ static void doze(_Atomic uint32_t *word, uint32_t value, uint64_t ms)
 	struct timespec t = {.tv_sec = (time_t)(ms / 1000),
 			     .tv_nsec = (long)(ms % 1000) * 1000000};
 
-	if (syscall(SYS_futex, word, FUTEX_WAIT, value, ms ? &t : NULL, NULL,
-		    0) < 0 &&
+	if (vs_kernel(SYS_futex, word, FUTEX_WAIT, value, ms ? &t : NULL, NULL,
+		      0) < 0 &&
 	    errno != EAGAIN && errno != EINTR && errno != ETIMEDOUT)
 		vs_cancel_free_sleep(5000000); /* a sandbox without futexes */
 }

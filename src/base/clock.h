@@ -11,9 +11,9 @@
 #define VS_BASE_CLOCK_H
 
 #include <stdint.h>
-#include <sys/syscall.h>
 #include <time.h>
-#include <unistd.h>
+
+#include "base/kernel.h"
 
 #define VS_MS ((uint64_t)1000000) /* ns */
 
@@ -27,7 +27,7 @@ static inline uint64_t vs_clock_ns(clockid_t clock)
 {
 	struct timespec t = {0};
 
-	syscall(SYS_clock_gettime, clock, &t);
+	vs_kernel(SYS_clock_gettime, clock, &t);
 	return vs_clock_ns_of(t);
 }
 

@@ -8,7 +8,6 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/fmt.h"
+#include "base/kernel.h"
 #include "base/knob.h"
 #include "base/log.h"
 #include "base/sys.h"
@@ -74,7 +74,7 @@ static void make_path_absolute(void)
 	given = path;
 	if (!path[0] || path[0] == '/')
 		return;
-	n = syscall(SYS_getcwd, folder, sizeof(folder)); /* with the NUL */
+	n = vs_kernel(SYS_getcwd, folder, sizeof(folder)); /* with the NUL */
 	if (n <= 1 || folder[0] != '/' || (size_t)n + size > sizeof(path))
 		return;
 	folder[n - 1] = '/';
