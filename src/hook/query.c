@@ -231,11 +231,12 @@ static enum owner owner_of(CUdeviceptr p, struct vs_span *span_out)
 
 /*
  * What the driver may have to say where no context is current, as in a host
- * function: an error, whatever is asked.
+ * function, or one that has ended: an error, whatever is asked.
  */
 static bool is_refusal(CUresult result)
 {
 	return result == CUDA_ERROR_INVALID_CONTEXT ||
+	       result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
 	       result == CUDA_ERROR_NOT_PERMITTED;
 }
 
@@ -339,7 +340,9 @@ cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes,
 
 	if (vs_enter(VS_API_cuPointerGetAttributes))
 		owner = owner_of(p, &span);
-	if (owner == OURS && !(current = vs_vmm_current())) {
+	if (owner == OURS)
+		current = vs_vmm_current();
+	if (owner == OURS && device_of(current, &span) == CU_DEVICE_INVALID) {
 		result = vs_real.cuPointerGetAttributes(n, attributes, data, p);
 		if (is_refusal(result))
 			return result;
@@ -361,7 +364,8 @@ VS_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value,
 
 	if (vs_enter(VS_API_cuPointerSetAttribute))
 		owner = owner_of(p, &span);
-	if (owner == OURS && !vs_vmm_current()) {
+	if (owner == OURS &&
+	    device_of(vs_vmm_current(), &span) == CU_DEVICE_INVALID) {
 		result = vs_real.cuPointerSetAttribute(value, attribute, p);
 		if (is_refusal(result))
 			return result;

@@ -180,7 +180,9 @@ static void *late_main(void *argument)
 /* What it may ask about such memory, and what it may have. */
 static void ask_about(CUdeviceptr p)
 {
-	unsigned type = 0;
+	CUpointer_attribute which = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
+	unsigned type = 0, yes = 1;
+	void *data = &type;
 	CUipcMemHandle handle;
 	size_t free, total;
 	CUdeviceptr q;
@@ -190,8 +192,11 @@ static void ask_about(CUdeviceptr p)
 	       cuIpcGetMemHandle(&handle, p));
 	printf("copy %d, set %d, ", cuMemcpyDtoH(&byte, p, 1),
 	       cuMemsetD8(p, 1, 1));
-	printf("attribute %d, ",
-	       cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+	printf("attribute %d, several %d, ",
+	       cuPointerGetAttribute(&type, which, p),
+	       cuPointerGetAttributes(1, &which, &data, p));
+	printf("set one %d, ",
+	       cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS,
 				     p));
 	printf("allocation %d, info %d\n", cuMemAlloc(&q, MiB),
 	       cuMemGetInfo(&free, &total));
