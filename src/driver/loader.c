@@ -2,6 +2,7 @@
 #include "driver/loader.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -253,7 +254,8 @@ void *vs_loader_look(void *handle, const char *name, const char *version)
  * So a fork waits for the iterations under way, and new ones for the fork:
  * neither for long, since what else a fork waits for may wait for this thread.
  * Nobody waits for himself: a signal handler may fork in the middle of a look,
- * and a handler of forks may look.
+ * and a handler of forks may look. From the start of the program on: the first
+ * looks come before anything else of the shim's.
  */
 #define PATIENCE_MS 100
 #define TICK_NS 100000
@@ -263,10 +265,9 @@ static _Atomic int n_iterating, n_forking;
 static __thread int own_iterating __attribute__((tls_model("initial-exec")));
 static __thread int own_forking __attribute__((tls_model("initial-exec")));
 
-/* Until the number is that of this thread's own, or a tenth of a second. */
-static void wait_for_none(_Atomic int *number, int own)
+/* Until the number is `own`, or PATIENCE_MS are over. Keeps errno. */
+static void wait_for_none(_Atomic int *number, int own, uint64_t began)
 {
-	uint64_t began = vs_clock_ms();
 	int saved = errno;
 
 	while (atomic_load(number) > own && vs_clock_ms() - began < PATIENCE_MS)
@@ -278,7 +279,8 @@ void vs_loader_before_fork(void)
 {
 	own_forking++;
 	atomic_fetch_add(&n_forking, 1);
-	wait_for_none(&n_iterating, own_iterating);
+	if (atomic_load(&n_iterating) > own_iterating)
+		wait_for_none(&n_iterating, own_iterating, vs_clock_ms());
 }
 
 void vs_loader_after_fork(void)
@@ -287,11 +289,42 @@ void vs_loader_after_fork(void)
 	own_forking--;
 }
 
-void vs_loader_forked(void)
+static void forked(void)
 {
 	own_forking = 0;
 	atomic_store(&n_forking, 0);
 	atomic_store(&n_iterating, own_iterating);
+}
+
+static void __attribute__((constructor)) at_start(void)
+{
+	pthread_atfork(vs_loader_before_fork, vs_loader_after_fork, forked);
+}
+
+/* Forks that begin from here on wait. */
+static void begin_iterating(void)
+{
+	own_iterating++;
+	atomic_fetch_add(&n_iterating, 1);
+}
+
+static void end_iterating(void)
+{
+	atomic_fetch_sub(&n_iterating, 1);
+	own_iterating--;
+}
+
+/* Another may have begun since the last has ended: asked anew each time. */
+static void wait_for_forks(void)
+{
+	uint64_t began = vs_clock_ms();
+
+	while (atomic_load(&n_forking) > 0 &&
+	       vs_clock_ms() - began < PATIENCE_MS) {
+		end_iterating();
+		wait_for_none(&n_forking, 0, began);
+		begin_iterating();
+	}
 }
 
 int vs_loader_iterate(int (*look)(struct dl_phdr_info *, size_t, void *),
@@ -299,18 +332,11 @@ int vs_loader_iterate(int (*look)(struct dl_phdr_info *, size_t, void *),
 {
 	int result;
 
-	own_iterating++;
-	atomic_fetch_add(&n_iterating, 1);
-	if (own_forking == 0 && atomic_load(&n_forking) > 0) {
-		atomic_fetch_sub(&n_iterating, 1);
-		own_iterating--;
-		wait_for_none(&n_forking, 0);
-		own_iterating++;
-		atomic_fetch_add(&n_iterating, 1);
-	}
+	begin_iterating();
+	if (own_forking == 0 && atomic_load(&n_forking) > 0)
+		wait_for_forks();
 	result = dl_iterate_phdr(look, data);
-	atomic_fetch_sub(&n_iterating, 1);
-	own_iterating--;
+	end_iterating();
 	return result;
 }
 

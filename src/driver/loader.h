@@ -48,13 +48,12 @@ void *vs_loader_look(void *handle, const char *name, const char *version);
 
 /*
  * dl_iterate_phdr, never in the middle of a fork: its lock would be held in the
- * child for good. The handlers of the fork are the other three.
+ * child for good. Each fork calls the other two, in the parent.
  */
 int vs_loader_iterate(int (*look)(struct dl_phdr_info *, size_t, void *),
 		      void *data);
 void vs_loader_before_fork(void);
-void vs_loader_after_fork(void); /* in the parent */
-void vs_loader_forked(void);	 /* in the child */
+void vs_loader_after_fork(void);
 
 /*
  * Bytes of thread-local variables of all objects, with room to align them. They

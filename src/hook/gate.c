@@ -91,7 +91,6 @@ void vs_gate_deinitialized(void)
  */
 static void in_child(void)
 {
-	vs_loader_forked();
 	vs_pool_forked();
 	vs_ipc_forked();
 	vs_service_forked();
@@ -122,7 +121,7 @@ static void decide(void)
 	static char path[PATH_MAX]; /* the stack may be small */
 
 	vs_knob_init();
-	pthread_atfork(vs_loader_before_fork, vs_loader_after_fork, in_child);
+	pthread_atfork(NULL, NULL, in_child);
 	if (vs_knobs.mode == VS_MODE_OFF)
 		close_gate("VMMSHIM is off");
 	else if (!vs_knob_serves_program(program_file(path, sizeof(path)),

@@ -72,6 +72,15 @@ static void look(void)
 	CHECK(dlsym(driver, "cuCtxGetCurrent"));
 }
 
+static void note_handlers(void)
+{
+	pthread_atfork(look, look, NULL);
+}
+
+/* Before any library's, so that a preload's handlers run around these. */
+__attribute__((section(".preinit_array"),
+	       used)) static void (*const first)(void) = note_handlers;
+
 static void *look_up(void *unused)
 {
 	while (!is_done)
@@ -154,10 +163,8 @@ int main(int argc, char **argv)
 	int n = argc > 1 ? atoi(argv[1]) : 1000;
 	pthread_t threads[N_THREADS], looker, attacher;
 
-	/* before the shim, so that its handlers run around these */
 	driver = dlopen("libcuda.so.1", RTLD_NOW);
 	CHECK(driver);
-	pthread_atfork(look, look, NULL);
 	ctx = victim_start(0);
 	TRY(cuCtxCreate_v2(&own, 0, 0));
 	TRY(cuCtxSetCurrent(ctx));

@@ -8,10 +8,14 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -363,6 +367,149 @@ static void next_dlsym(void **unused)
 	assert_false(vs_loader_is_behind((void *)next_dlsym));
 }
 
+/* ---- looks and forks ------------------------------------------------- */
+
+/* What took longer has given up waiting, be it as the machine is busy. */
+#define PATIENCE_NS UINT64_C(100000000)
+
+static atomic_bool is_over, is_forking;
+static atomic_int n_met;
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static void spend(uint64_t ns)
+{
+	uint64_t began = now_ns();
+
+	while (now_ns() - began < ns)
+		;
+}
+
+static int note_forks(struct dl_phdr_info *info, size_t size, void *data)
+{
+	bool *has_met_out = data;
+
+	(void)info;
+	(void)size;
+	for (int i = 0; i < 20; i++)
+		*has_met_out |= atomic_load(&is_forking);
+	return 1;
+}
+
+static void *keep_looking(void *unused)
+{
+	while (!is_over) {
+		uint64_t began = now_ns();
+		bool has_met = false;
+
+		vs_loader_iterate(note_forks, &has_met);
+		if (has_met && now_ns() - began < PATIENCE_NS)
+			n_met++;
+	}
+	return unused;
+}
+
+/* As fork() does, one fork after the other. */
+static void *keep_forking(void *unused)
+{
+	while (!is_over) {
+		uint64_t began = now_ns();
+
+		vs_loader_before_fork();
+		atomic_store(&is_forking, now_ns() - began < PATIENCE_NS);
+		spend(2000);
+		atomic_store(&is_forking, false);
+		vs_loader_after_fork();
+		spend(500);
+	}
+	return unused;
+}
+
+static void check_turns(void *unused)
+{
+	pthread_t threads[2];
+
+	(void)unused;
+	CHECK(!pthread_create(&threads[0], NULL, keep_looking, NULL));
+	CHECK(!pthread_create(&threads[1], NULL, keep_forking, NULL));
+	for (int i = 0; i < 30 && n_met == 0; i++)
+		usleep(100000);
+	is_over = true;
+	for (int i = 0; i < 2; i++)
+		pthread_join(threads[i], NULL);
+	CHECK(n_met == 0);
+}
+
+/* Forks that follow each other closely: a look waits for each. */
+static void turns(void **unused)
+{
+	(void)unused;
+	run(check_turns);
+}
+
+static int look_at_none(struct dl_phdr_info *info, size_t size, void *data)
+{
+	(void)info;
+	(void)size;
+	(void)data;
+	return 0;
+}
+
+static void *look_at_all(void *unused)
+{
+	while (!is_over)
+		vs_loader_iterate(look_at_none, NULL);
+	return unused;
+}
+
+/* It looks at the loader's objects itself; 0 when it could. */
+static int life_of_child(void)
+{
+	int status = -1;
+	uint64_t began = now_ns(), took;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		alarm(30);
+		_exit(dl_iterate_phdr(look_at_none, NULL));
+	}
+	took = now_ns() - began;
+	CHECK(pid > 0);
+	if (took >= PATIENCE_NS)
+		kill(pid, SIGKILL);
+	CHECK(waitpid(pid, &status, 0) == pid);
+	return took >= PATIENCE_NS ? 0 : status;
+}
+
+static void check_early(void *unused)
+{
+	pthread_t thread;
+
+	(void)unused;
+	CHECK(!pthread_create(&thread, NULL, look_at_all, NULL));
+	for (int i = 0; i < 100; i++)
+		CHECK(life_of_child() == 0);
+	is_over = true;
+	pthread_join(thread, NULL);
+}
+
+/* A thread looks before the shim has found a driver, and forever where none is.
+ */
+static void early(void **unused)
+{
+	(void)unused;
+#if defined(__SANITIZE_THREAD__)
+	skip(); /* it cannot follow forks */
+#endif
+	run(check_early);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -371,6 +518,7 @@ int main(void)
 		cmocka_unit_test(bind),	   cmocka_unit_test(older),
 		cmocka_unit_test(second),  cmocka_unit_test(partial),
 		cmocka_unit_test(no_name), cmocka_unit_test(racing),
+		cmocka_unit_test(turns),   cmocka_unit_test(early),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
