@@ -67,6 +67,7 @@ struct trace {
 };
 
 static const char no_memory[] = "out of memory";
+static const char no_line[] = "not a trace line";
 
 static const char *add_op(struct trace *t, struct op op)
 {
@@ -149,7 +150,7 @@ static const char *add_line(struct trace *t, const char *text, size_t line)
 	    (is_alloc && !take_number(&s, &op.size)) ||
 	    !take_number(&s, &op.t_us) || !take_number(&s, &thread) ||
 	    s[strspn(s, " \t\r\n")])
-		return "not a trace line";
+		return no_line;
 	if (op.t_us > T_US_MAX)
 		return "a time of more than a hundred years";
 	return is_alloc ? add_alloc(t, id, op) : add_free(t, id, op);
@@ -170,20 +171,29 @@ static const char *damage(gzFile f, const char *path)
 	return text;
 }
 
-/* -1 with a message. */
+/*
+ * -1 with a message. A disk that is full, or SIGKILL, ends a trace in the
+ * middle of a line: what comes before it is all there.
+ */
 static int read_lines(struct trace *t, gzFile f)
 {
 	const char *why = NULL, *damaged;
+	bool is_whole = true;
 	char text[256];
 	size_t line = 0;
 
 	while (!why && gzgets(f, text, sizeof(text))) {
 		line++;
-		why = strchr(text, '\n') || gzeof(f) ? add_line(t, text, line)
-						     : "not a trace line";
+		is_whole = strchr(text, '\n') != NULL;
+		why = is_whole || gzeof(f) ? add_line(t, text, line) : no_line;
 	}
 	/* rather than what is wrong with half a line */
 	damaged = damage(f, t->path);
+	if (why == no_line && !damaged && !is_whole && gzeof(f)) {
+		fprintf(stderr, "replay: %s:%zu: half a line, left out\n",
+			t->path, line);
+		why = NULL;
+	}
 	if (!why && damaged)
 		line++;
 	if (!why && !damaged)
