@@ -222,10 +222,41 @@ static bool order_pending(struct vs_pool *pool, uint64_t until)
 	return vs_fence_order(&pool->fence);
 }
 
+/* By what came back, or new memory, if that is not to be waited for first. */
+static void grow_within(struct vs_pool *pool, enum vs_heap_kind kind,
+			uint64_t span, struct vs_range **range_out,
+			CUresult *result_out)
+{
+	if (!vs_mark_is_past_limit(pool)) {
+		grow_once(pool, kind, span, VS_GROW_WITHIN, range_out,
+			  result_out);
+		return;
+	}
+	*range_out = vs_reuse_take(pool, kind, span);
+	*result_out = *range_out ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+/*
+ * No more is pending than knob PENDING_LIMIT says, if it is set, so that new
+ * memory is to be had without a wait. What small objects left may be.
+ */
+static bool is_within_limit(struct vs_pool *pool)
+{
+	bool is;
+
+	if (pool->pending_limit == 0)
+		return false;
+	pthread_mutex_lock(&pool->lock);
+	is = pool->pending_bytes + vs_range_slack(pool) <= pool->pending_limit;
+	pthread_mutex_unlock(&pool->lock);
+	return is;
+}
+
 /*
  * Grows within what the program needs, else by moving, else waits; past what
- * it needs only when nothing is pending any more. While much is pending, or
- * what fits, a wait is better than a move: what comes back often fits as it is.
+ * it needs only when nothing is pending any more, or no more than the user
+ * allows. While much is pending, or what fits, a wait is better than a move:
+ * what comes back often fits as it is.
  */
 static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 			    uint64_t span, struct vs_range **range_out)
@@ -237,7 +268,7 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 	for (unsigned round = 0;; round++) {
 		bool may_wait;
 
-		grow_once(pool, kind, span, VS_GROW_WITHIN, range_out, &r);
+		grow_within(pool, kind, span, range_out, &r);
 		if (r != CUDA_ERROR_NOT_FOUND)
 			return r;
 		if (order_pending(pool, until))
@@ -260,7 +291,8 @@ static CUresult grow_wisely(struct vs_pool *pool, enum vs_heap_kind kind,
 		if (is_gathered &&
 		    vs_fence_is_complete(&pool->fence, vs_mark_newest(pool)))
 			break;
-		if (!wait_for_pending(pool, span, until))
+		if (is_within_limit(pool) ||
+		    !wait_for_pending(pool, span, until))
 			break;
 		if (is_gathered)
 			vs_slab_sweep(pool);

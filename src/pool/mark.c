@@ -144,7 +144,20 @@ bool vs_mark_is_worth_a_wait(struct vs_pool *pool, uint64_t span)
 		atomic_load_explicit(&pool->fence.lag, memory_order_relaxed);
 
 	return pool->pending_bytes > much_pending(pool) ||
-	       (lag >= LATE && has_pending_fit(pool, span));
+	       (pool->pending_limit == 0 && lag >= LATE &&
+		has_pending_fit(pool, span));
+}
+
+bool vs_mark_is_past_limit(struct vs_pool *pool)
+{
+	bool is;
+
+	if (pool->pending_limit == 0)
+		return false;
+	pthread_mutex_lock(&pool->lock);
+	is = pool->pending_bytes > pool->pending_limit;
+	pthread_mutex_unlock(&pool->lock);
+	return is;
 }
 
 /*

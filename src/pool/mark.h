@@ -35,13 +35,19 @@
 
 /*
  * Whether a request of so many bytes that nothing idle fits is to wait for what
- * is pending before chunks are moved for it. If much of the memory is pending:
- * more bytes than the knob allows, or than a twentieth of what the program
- * needs (Note [Need] in pool/grow.h; the traces of HACKING.md). And if a large
- * block that would serve is pending behind a GPU that is late: the host has the
- * time.
+ * is pending before chunks are moved for it. If knob PENDING_LIMIT is set: if
+ * more is pending. Else if much of the memory is: more than a twentieth of what
+ * the program needs (Note [Need] in pool/grow.h; the traces of HACKING.md). And
+ * if a large block that would serve is pending behind a GPU that is late: the
+ * host has the time. Lock.
  */
 bool vs_mark_is_worth_a_wait(struct vs_pool *pool, uint64_t span);
+
+/*
+ * Whether more is pending than knob PENDING_LIMIT says, if it is set: no new
+ * memory is to be had before a wait. Takes the lock.
+ */
+bool vs_mark_is_past_limit(struct vs_pool *pool);
 
 /*
  * Whether so many bytes could be had if all work were complete: all that is not

@@ -418,6 +418,64 @@ static void test_survivors_are_not_waited_for(void **state)
 	assert_in_range(vs_stat_get(stats(), waits), 0, 50);
 }
 
+/*
+ * 400 MiB are freed in such blocks behind a GPU that is late, beside one of
+ * `live` bytes. Most that is pending at a time, and how often it was waited
+ * for.
+ */
+static uint64_t most_pending(uint64_t limit, uint64_t live, size_t size,
+			     uint64_t *waits_out)
+{
+	uint64_t most = 0;
+
+	fresh_driver((uint64_t)2 << 30);
+	vs_knobs.pending_limit.value = limit;
+	take(live);
+	fake.lag_ns = 20 * MS;
+	for (size_t bytes = 0; bytes < 400 * MiB; bytes += size) {
+		give(take(size));
+		if (vs_stat_get(stats(), pending) > most)
+			most = vs_stat_get(stats(), pending);
+	}
+	*waits_out = vs_stat_get(stats(), waits);
+	return most;
+}
+
+static void test_limit_of_what_is_pending(void **state)
+{
+	const size_t size = 10 * MiB;
+	uint64_t waits;
+
+	(void)state;
+	/* one that comes when so much is pending is the last */
+	assert_in_range(most_pending(35 * MiB, 4 * MiB, size, &waits), 30 * MiB,
+			50 * MiB);
+	assert_true(waits > 0);
+	assert_in_range(most_pending(1, GiB, size, &waits), 10 * MiB, 10 * MiB);
+	assert_in_range(waits, 30, 40);
+	/* and no wait below it, whatever the program needs */
+	assert_int_equal(most_pending(400 * MiB, 4 * MiB, size, &waits),
+			 400 * MiB);
+	assert_int_equal(waits, 0);
+	assert_in_range(most_pending(0, 4 * MiB, size, &waits), 60 * MiB,
+			100 * MiB);
+	assert_true(waits > 0);
+}
+
+/* They are not counted one by one, but are no less of a burden. */
+static void test_limit_of_what_is_pending_in_small_blocks(void **state)
+{
+	uint64_t waits;
+
+	(void)state;
+	most_pending(1, 4 * MiB, MiB / 2, &waits);
+	assert_true(waits > 0);
+	assert_in_range(vs_stat_get(stats(), reserved_high), 0, 128 * MiB);
+	most_pending(450 * MiB, 4 * MiB, MiB / 2, &waits);
+	assert_int_equal(waits, 0);
+	vs_knobs.pending_limit.value = 0;
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -436,6 +494,8 @@ int main(void)
 		T(a_short_peak_is_a_need),
 		T(a_late_look_ends_no_window),
 		T(survivors_are_not_waited_for),
+		T(limit_of_what_is_pending),
+		T(limit_of_what_is_pending_in_small_blocks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

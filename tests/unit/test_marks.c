@@ -378,14 +378,14 @@ static void test_contexts_that_end_without_markers(void **state)
  */
 static uint64_t moves_behind(uint64_t lag_ns)
 {
-	CUdeviceptr p[40], block, again;
+	enum { N = 60 }; /* so that the block is little */
+	CUdeviceptr p[N], block, again;
 	uint64_t moved;
 
 	fresh_driver((uint64_t)139 << 30);
-	vs_knobs.memory_limit.value = 4240 * MiB; /* no more than needed */
-	vs_knobs.pending_limit.value = 400 * MiB; /* so that this is little */
+	vs_knobs.memory_limit.value = 6240 * MiB; /* no more than needed */
 	block = take(200 * MiB);
-	for (int i = 0; i < 40; i++)
+	for (int i = 0; i < N; i++)
 		p[i] = take(100 * MiB);
 	for (int i = 3; i < 18; i += 6)
 		give(p[i]);
