@@ -16,8 +16,8 @@
  * not there without them. From then on the program gets no more of them: one
  * that goes on like that would wait for the driver again and again. pool/plan
  * makes them and says when. A block that may have one is a whole number of
- * granules, so that nothing is left of it; or less than one, where the block
- * begins in what another left over. That stays unused.
+ * granules, so that nothing is left of it; where it begins in what another left
+ * over, less than one stays unused there.
  *
  * Note [Vast]: any live block keeps all of its chunk. A program that loaded
  * 8 GiB in one piece, freed it, and kept a result of 16 MiB, held 8 GiB for

@@ -42,7 +42,6 @@ struct vs_range *vs_place_base(struct vs_pool *pool, const struct vs_plan *plan,
 		bool is_right = is_room(r->next, span);
 
 		if ((is_right || is_room(r->prev, span)) &&
-		    !vs_views_break(pool, r->base, r->span) &&
 		    (!plan->is_alone || is_a_block(pool, r, span))) {
 			*is_leftward_out = !is_right;
 			return r;
@@ -60,7 +59,7 @@ static struct vs_range *trunk_base(struct vs_pool *pool,
 	struct vs_range *r = hole->prev;
 
 	if (!r || r->state != VS_RANGE_IDLE || r->span < least ||
-	    r->span >= plan->span || vs_views_break(pool, r->base, r->span) ||
+	    r->span >= plan->span ||
 	    (plan->is_alone && !is_a_block(pool, r, plan->span)))
 		return NULL;
 	return r;
@@ -211,11 +210,28 @@ CUresult vs_place_steps(struct vs_pool *pool, struct vs_plan *plan)
 						     : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+/*
+ * Beside a base the block ends where that does, and what the last new chunk has
+ * beyond it is left over there; but of one of Note [Whole] nothing may be, so
+ * there the base has it.
+ */
 CUdeviceptr vs_place_of_block(const struct vs_plan *plan)
 {
-	if (!plan->base)
+	const struct vs_step *last = TAILQ_LAST(&plan->steps, vs_step_list);
+	const struct vs_range *base = plan->base;
+	CUdeviceptr begin, end;
+
+	if (!base)
 		return TAILQ_FIRST(&plan->steps)->view->at + plan->lead;
-	return plan->is_leftward
-		       ? plan->base->base + plan->base->span - plan->span
-		       : plan->base->base;
+	begin = base->base;
+	end = base->base + base->span;
+	if (plan->is_leftward) {
+		begin -= plan->filled;
+		last = TAILQ_FIRST(&plan->steps);
+	} else {
+		end += plan->filled;
+	}
+	return last->view->chunk->is_whole == plan->is_leftward
+		       ? begin
+		       : end - plan->span;
 }

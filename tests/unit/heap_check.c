@@ -307,6 +307,7 @@ static void look_at_chunk(struct vs_pool *pool, struct seen *s)
 		owned += s->owners[i] ? PAGE : 0;
 	}
 	CHECK(owned == c->used && s->used == c->used);
+	CHECK(!c->is_whole || owned == 0 || owned == c->size);
 	CHECK(s->dead == c->dead);
 	CHECK(s->n_on == c->n_on && s->n_had == c->n_had);
 	CHECK((c->n_had > 0) == (c->n_on > 0));

@@ -5,6 +5,7 @@
  */
 #include "driver/real.h"
 #include "fake_test.h"
+#include "heap_check.h"
 #include "pool/plan.h"
 #include "pool/state.h"
 
@@ -185,6 +186,50 @@ static void test_little_of_a_huge_block_stays(void **state)
 	assert_in_range(stats()->reserved, 70 * GiB, 79 * GiB);
 }
 
+/*
+ * A huge block begins in what another has left, and its chunks have a little
+ * more than the rest of it. That is not left over in the huge one: the next
+ * block would come to lie there, and keep all of it.
+ */
+static void test_blocks_beside_a_huge_one_keep_none_of_it(void **state)
+{
+	CUdeviceptr huge, next;
+
+	(void)state;
+	take(9 * MiB + 512 * KiB);
+	huge = take(100 * GiB);
+	/* in chunks behind it, once they are there */
+	give(take(100 * MiB));
+	next = take(100 * MiB);
+	assert_int_equal(next, huge + 100 * GiB);
+	heap_check(vs_pool_of(0));
+	give(huge);
+	vs_pool_trim();
+	assert_in_range(stats()->reserved, 0, 256 * MiB);
+}
+
+/* Nor where it ends in that, and begins in the huge one. */
+static void test_a_huge_block_before_what_is_left(void **state)
+{
+	CUdeviceptr left, after, huge;
+
+	(void)state;
+	without_trunks();
+	/* in a region of its own, with much room before it */
+	huge = take(100 * GiB);
+	give(take(20 * MiB));
+	left = take(9 * MiB + 512 * KiB);
+	after = take(10 * MiB + 512 * KiB);
+	assert_int_equal(after, left + 9 * MiB + 512 * KiB);
+	give(huge);
+	vs_pool_trim();
+	give(left);
+	huge = take(100 * GiB);
+	assert_int_equal(fake_mapping(huge), huge);
+	assert_in_range(huge + 100 * GiB, left + 1, after - 1);
+	heap_check(vs_pool_of(0));
+}
+
 /* Chunks as large as would be made for the block again are not too large. */
 static void test_a_huge_block_keeps_its_chunks_on_a_full_device(void **state)
 {
@@ -216,6 +261,8 @@ int main(void)
 		T(a_huge_chunk_gives_way_on_a_full_device),
 		T(half_a_huge_block_is_no_loss),
 		T(little_of_a_huge_block_stays),
+		T(blocks_beside_a_huge_one_keep_none_of_it),
+		T(a_huge_block_before_what_is_left),
 		T(a_huge_block_keeps_its_chunks_on_a_full_device),
 	};
 
