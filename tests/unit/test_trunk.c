@@ -49,12 +49,25 @@ static CUdeviceptr two_apart(CUdeviceptr p[5])
 	return both;
 }
 
-static void test_it_is_first_where_moving_is_dear(void **state)
+/* Another idle chunk, of Note [Vast] in pool/chunk.h: fits are looked over. */
+static void add_vast(void)
+{
+	struct vs_pool *pool = vs_pool_by_index(0);
+
+	pool->memory_limit = UINT64_MAX;
+	pool->chunk_size = 0;
+	give(take(4 * GiB));
+	vs_pool_tick();
+	assert_true(pool->chunks.vast_bytes > 0);
+}
+
+static void first_where_moving_is_dear(bool is_vast)
 {
 	CUdeviceptr p[5], both;
 
-	(void)state;
 	both = two_apart(p);
+	if (is_vast)
+		add_vast();
 	/* by size, as long as it is not */
 	give(p[2]);
 	assert_int_equal(take(128 * MiB), both);
@@ -64,6 +77,41 @@ static void test_it_is_first_where_moving_is_dear(void **state)
 	give(p[4]);
 	assert_int_equal(take(128 * MiB), p[1]);
 	heap_check(vs_pool_by_index(0));
+}
+
+static void test_it_is_first_where_moving_is_dear(void **state)
+{
+	(void)state;
+	first_where_moving_is_dear(false);
+}
+
+static void test_it_is_first_beside_a_vast_chunk(void **state)
+{
+	(void)state;
+	first_where_moving_is_dear(true);
+}
+
+/* Its best fit may be larger than another, by a 44th of that, and no more. */
+static void test_what_fits_hardly_worse_is_taken(void **state)
+{
+	static const size_t away[] = {44 * MiB, 43 * MiB};
+
+	for (int i = 0; i < 2; i++) {
+		CUdeviceptr near, apart;
+
+		fresh(state);
+		vs_knobs.chunk_size.value = 2 * MiB;
+		lay_heap(vs_pool_for(0), VS_HEAP_LARGE, 58 * MiB, 64 * GiB);
+		near = take(45 * MiB);
+		assert_int_equal(take(11 * MiB), near + 45 * MiB);
+		apart = take(away[i]);
+		assert_true(apart >=
+			    vs_pool_of(0)->heap[VS_HEAP_LARGE].trunk_end);
+		take(9 * MiB);
+		give(near);
+		give(apart);
+		assert_int_equal(take(42 * MiB) < near + 45 * MiB, i == 0);
+	}
 }
 
 /*
@@ -262,6 +310,10 @@ static void test_there_is_none_where_addresses_are_few(void **state)
 	fake.space = 128 * GiB;
 	h = &vs_pool_for(0)->heap[VS_HEAP_LARGE];
 	assert_true(h->trunk_end >= h->base + 10 * GiB);
+	/* for the device twice, where they are many */
+	fresh(state);
+	h = &vs_pool_for(0)->heap[VS_HEAP_LARGE];
+	assert_int_equal(h->trunk_end - h->base, 2 * 139 * GiB);
 }
 
 int main(void)
@@ -270,6 +322,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(what_grows_in_turn_is_one),
 		T(it_is_first_where_moving_is_dear),
+		T(it_is_first_beside_a_vast_chunk),
+		T(what_fits_hardly_worse_is_taken),
 		T(it_is_not_given_up),
 		T(what_lies_elsewhere_is_not_of_it),
 		T(it_does_not_sleep),
