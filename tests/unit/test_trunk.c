@@ -70,6 +70,7 @@ static void first_where_moving_is_dear(bool is_vast)
 		add_vast();
 	/* by size, as long as it is not */
 	give(p[2]);
+	vs_pool_tick();
 	assert_int_equal(take(128 * MiB), both);
 	vs_pool_by_index(0)->is_trunk_first = true;
 	/* of several that were freed none is taken back as it is */
