@@ -337,6 +337,45 @@ static void test_what_is_made_again_is_left(void **state)
 	assert_in_range(fake.held, most, most + most / 3);
 }
 
+/*
+ * What went once and was made anew may be needed no more: the next look takes
+ * what is idle by then, whatever its age.
+ */
+static void test_one_look_in_vain_is_no_reason(void **state)
+{
+	enum { N = 128 };
+	CUdeviceptr p[N], q[N], more;
+
+	(void)state;
+	for (int i = 0; i < N; i++) {
+		p[i] = take(120 * MiB);
+		q[i] = take(9 * MiB);
+	}
+	more = take(600 * MiB);
+	for (int i = 0; i < N; i++)
+		give(p[i]);
+	for (int i = 0; i < 2; i++) {
+		if (i == 1)
+			give(more);
+		fake.now += 30000 * MS;
+		vs_pool_tick();
+	}
+	assert_int_equal(vs_pool_of(0)->need, (N * 9 + 600) * MiB);
+	/* of the rest no chunk is idle; what is comes back once */
+	for (int i = 0; i < 2; i++) {
+		give(take(600 * MiB));
+		fake.now += 500 * MS;
+		vs_pool_tick();
+	}
+	assert_int_equal(vs_pool_of(0)->n_vain_looks, 1);
+	assert_true(fake.held > 8 * GiB);
+	for (int i = 0; i < N; i++)
+		give(q[i]);
+	fake.now += 500 * MS;
+	vs_pool_tick();
+	assert_in_range(fake.held, 0, 2 * GiB);
+}
+
 /* With DECAY_MS=0 all goes at a synchronize, also what is not beyond need. */
 static void test_a_synchronize_leaves_nothing(void **state)
 {
@@ -490,6 +529,7 @@ int main(void)
 		T(small_blocks_after_a_peak),
 		T(bursts_find_what_they_had),
 		T(what_is_made_again_is_left),
+		T(one_look_in_vain_is_no_reason),
 		T(a_synchronize_leaves_nothing),
 		T(a_short_peak_is_a_need),
 		T(a_late_look_ends_no_window),

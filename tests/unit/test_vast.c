@@ -4,6 +4,8 @@
  * on the counting driver (fake.h).
  */
 #include "fake_test.h"
+#include "pool/crumb.h"
+#include "pool/plan.h"
 #include "pool/state.h"
 
 static int fresh(void **state)
@@ -234,6 +236,37 @@ static void need_no_more(void)
 }
 
 /*
+ * Beyond need (Note [Crumbs] in pool/crumb.h) what was made for slabs alone is
+ * made anew, not what middle blocks have in turn with large ones.
+ */
+static void test_middle_blocks_leave_no_crumbs_beyond_need(void **state)
+{
+	enum { N = 64 };
+	struct vs_chunk *crumbs[VS_CRUMBS_MOST], *c;
+	CUdeviceptr p[N];
+	struct vs_pool *pool;
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		p[i] = take(4 * MiB);
+	take(4 * GiB);
+	for (int i = 0; i < N; i++)
+		give_and_see(p[i]);
+	pool = vs_pool_of(0);
+	TAILQ_FOREACH (c, &pool->chunks.idle, link) {
+		if (c->is_small)
+			c->n_moved = 8;
+	}
+	assert_int_equal(vs_plan_beyond(pool, 0), 0);
+	assert_in_range(vs_crumbs_for(pool, VS_HEAP_LARGE, 200 * MiB, crumbs),
+			16, N);
+	need_no_more();
+	assert_true(vs_plan_beyond(pool, 0) > 0);
+	assert_int_equal(vs_crumbs_for(pool, VS_HEAP_LARGE, 200 * MiB, crumbs),
+			 0);
+}
+
+/*
  * Two blocks that were in use at once: a result lies in the first, of 300 MiB,
  * which was freed. Returns the second, which is live.
  */
@@ -296,6 +329,7 @@ int main(void)
 		T(large_blocks_after_small_ones),
 		T(large_blocks_among_small_ones),
 		T(blocks_that_grow_little_by_little),
+		T(middle_blocks_leave_no_crumbs_beyond_need),
 		T(results_share_a_chunk),
 		T(a_result_keeps_no_other_chunk),
 		T(a_small_block_keeps_no_vast_one),

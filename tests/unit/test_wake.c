@@ -3,6 +3,7 @@
  * Views that are asleep, on the counting driver (fake.h): when they fall
  * asleep, and what wakes them. Note [Asleep] in pool/view.h.
  */
+#include "driver/real.h"
 #include "fake_test.h"
 #include "heap_check.h"
 #include "pool/mark.h"
@@ -190,6 +191,31 @@ static void test_the_best_fit_wakes(void **state)
 	heap_check(pool);
 }
 
+/* All that was freed is idle. */
+static void bring_home(void)
+{
+	pthread_mutex_lock(&pool->lock);
+	vs_mark_settle(pool);
+	assert_true(vs_reuse_harvest(pool));
+	pthread_mutex_unlock(&pool->lock);
+}
+
+/* Also for who would be out of memory, in whatever heap they sleep. */
+static void test_the_last_resort_wakes(void **state)
+{
+	const int some[] = {0, 1, 2};
+	CUdeviceptr three = join(some, 3);
+	struct vs_range *r;
+
+	(void)state;
+	put_to_sleep(3);
+	free_some(some, 3);
+	bring_home();
+	r = vs_reuse_anywhere(pool, 6 * MiB);
+	assert_true(r && r->base == three);
+	heap_check(pool);
+}
+
 /* The tail of one chunk and the head of the next, both used in part. */
 static void test_two_parts_wake(void **state)
 {
@@ -264,9 +290,8 @@ static void test_what_sleeps_is_spare(void **state)
 		join_two(0, i);
 	put_to_sleep(1);
 	give(p[0]);
+	bring_home();
 	pthread_mutex_lock(&pool->lock);
-	vs_mark_settle(pool);
-	assert_true(vs_reuse_harvest(pool));
 	assert_int_equal(one->used, 0);
 	while ((v = vs_view_spare(pool, vs_view_at(pool, p[0])->chunk, h)))
 		assert_true(vs_view_off(pool, v));
@@ -293,6 +318,37 @@ static void test_one_that_stays_can_be_had(void **state)
 	heap_check(pool);
 }
 
+static CUresult CUDAAPI unmaps_nothing(CUdeviceptr at, size_t size)
+{
+	(void)at, (void)size;
+	return CUDA_ERROR_UNKNOWN;
+}
+
+/* One that unmaps nothing leaves more and more; no more of it is used. */
+static void test_what_a_driver_never_unmaps_is_not_all_had(void **state)
+{
+	enum { ROUNDS = 3 };
+	const struct vs_chunk *one = chunk_of(p[0]);
+	const struct vs_view *v;
+	unsigned n = 0;
+
+	(void)state;
+	vs_real.cuMemUnmap = unmaps_nothing;
+	/* beside others each time, in one order and another */
+	for (int i = 1; i < N - ROUNDS; i++) {
+		for (int k = 1; k <= ROUNDS; k++)
+			join((int[]){0, i, i + k}, 3);
+	}
+	TAILQ_FOREACH (v, &one->views, link)
+		n++;
+	assert_true(n > VS_VIEWS_WAITING);
+	for (int i = 0; i < N; i++)
+		give(p[i]);
+	assert_int_equal(vs_pool_trim(), 0);
+	assert_int_equal(one->n_had, VS_VIEWS_WAITING);
+	heap_check(pool);
+}
+
 #define T(name) cmocka_unit_test_setup(test_##name, fresh)
 
 int main(void)
@@ -304,9 +360,11 @@ int main(void)
 		cmocka_unit_test_setup(test_two_parts_wake, fresh_larger),
 		cmocka_unit_test_setup(test_one_of_another_heap_wakes,
 				       fresh_contiguous),
+		T(the_last_resort_wakes),
 		T(what_sleeps_is_given_back),
 		T(what_sleeps_is_spare),
 		T(one_that_stays_can_be_had),
+		T(what_a_driver_never_unmaps_is_not_all_had),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
