@@ -301,6 +301,52 @@ static void test_what_sleeps_is_spare(void **state)
 	heap_check(pool);
 }
 
+/* The next view of the chunk falls asleep: it comes last. */
+static void move_next(CUdeviceptr at, uint64_t size)
+{
+	struct vs_view *v = vs_view_at(pool, at);
+	struct vs_view_list *views = &v->chunk->views;
+
+	(void)size;
+	pthread_mutex_lock(&pool->lock);
+	v = TAILQ_NEXT(v, link);
+	if (v) {
+		TAILQ_REMOVE(views, v, link);
+		TAILQ_INSERT_TAIL(views, v, link);
+	}
+	pthread_mutex_unlock(&pool->lock);
+}
+
+/* All go at once, whatever others do with them meanwhile. */
+static void test_what_is_spare_goes_while_others_move_it(void **state)
+{
+	enum { VIEWS = 6 };
+	const int others[] = {10, 11, 12}, some[] = {0, VIEWS};
+	struct vs_heap *h = &pool->heap[VS_HEAP_MIDDLE];
+	const struct vs_chunk *one = chunk_of(p[0]);
+	struct vs_range *hole;
+	CUdeviceptr three;
+
+	(void)state;
+	for (int i = 1; i < VIEWS; i++)
+		join_two(0, i);
+	three = join(others, 3);
+	/* there are no more addresses */
+	pthread_mutex_lock(&pool->lock);
+	while ((hole = vs_heap_hole(h, VS_AWAY, 0)))
+		assert_non_null(
+			vs_heap_claim(pool, h, hole, hole->base, hole->span));
+	pthread_mutex_unlock(&pool->lock);
+	free_some(some, 2);
+	bring_home();
+	assert_int_equal(one->n_had, VIEWS);
+	fake.on_unmap = move_next;
+	/* where two of them were mapped beside the third */
+	assert_in_range(take(4 * MiB), three, three + 2 * MiB);
+	/* where it was, and now is */
+	assert_int_equal(one->n_had, 2);
+}
+
 /* A driver that keeps a chunk leaves it as it was. */
 static void test_one_that_stays_can_be_had(void **state)
 {
@@ -363,6 +409,7 @@ int main(void)
 		T(the_last_resort_wakes),
 		T(what_sleeps_is_given_back),
 		T(what_sleeps_is_spare),
+		T(what_is_spare_goes_while_others_move_it),
 		T(one_that_stays_can_be_had),
 		T(what_a_driver_never_unmaps_is_not_all_had),
 	};
