@@ -381,6 +381,28 @@ static void test_it_is_quiet_when_it_goes_home(void **state)
 	heap_check(pool);
 }
 
+/* Nor is it before the work that was to come first, by order, is complete. */
+static void test_it_stays_mapped_under_work(void **state)
+{
+	const CUdeviceptr p = large;
+
+	(void)state;
+	free_before_work();
+	/* it is ordered, and then brought in */
+	pthread_mutex_lock(&pool->lock);
+	vs_mark_settle(pool);
+	pthread_mutex_unlock(&pool->lock);
+	take(3 * MiB);
+	assert_in_range(kept_bytes(), 200 * MiB, 220 * MiB);
+	assert_true(atomic_load(&pool->fence.done) >
+		    atomic_load(&pool->fence.complete));
+	vs_reuse_unshelve(pool);
+	assert_int_equal(kept_bytes(), 0);
+	vs_pool_trim();
+	assert_true(fake_mapping(p) != 0);
+	heap_check(pool);
+}
+
 /* What it put on its shelves is for requests that are hardly smaller. */
 static void test_no_shelf_of_one_that_churned(void **state)
 {
@@ -546,6 +568,7 @@ int main(int argc, char **argv)
 		T(no_slab_is_made_of_it),
 		T(not_for_ever),
 		T(it_is_quiet_when_it_goes_home),
+		T(it_stays_mapped_under_work),
 		T(no_shelf_of_one_that_churned),
 		T(not_where_nothing_can_be_ordered),
 		T(not_where_memory_is_scarce),
