@@ -3,7 +3,9 @@
  * By what the pool grows, on the counting driver (fake.h): chunks of which
  * sizes, and idle ones before new ones.
  */
+#include "driver/real.h"
 #include "fake_test.h"
+#include "heap_check.h"
 #include "pool/plan.h"
 #include "pool/slab.h"
 #include "pool/state.h"
@@ -466,6 +468,40 @@ static void test_the_last_piece_of_many_of_one_size(void **state)
 	assert_int_equal(stats()->chunks_moved, 1);
 }
 
+static CUresult CUDAAPI unmaps_nothing(CUdeviceptr at, size_t size)
+{
+	(void)at, (void)size;
+	return CUDA_ERROR_UNKNOWN;
+}
+
+/*
+ * What was mapped, but has no access, and is not unmapped, is in nobody's way,
+ * and never handed out: also when the driver does not let its chunk go.
+ */
+static void test_what_has_no_access_is_not_handed_out(void **state)
+{
+	__typeof__(vs_real.cuMemUnmap) unmap;
+	struct fake_piece piece;
+	CUdeviceptr p;
+
+	(void)state;
+	give(take(20 * MiB));
+	unmap = vs_real.cuMemUnmap;
+	vs_real.cuMemUnmap = unmaps_nothing;
+	fake.fail_access = 1;
+	if (vs_pool_alloc(100 * MiB, &p) == CUDA_SUCCESS)
+		give(p);
+	assert_int_equal(fake.fail_access, 0);
+	vs_pool_trim();
+	for (int i = 0; i < 8; i++) {
+		p = take((20 + i) * MiB);
+		for (size_t at = 0; at < 20 * MiB; at += 2 * MiB)
+			assert_true(fake_piece(p + at, &piece));
+	}
+	vs_real.cuMemUnmap = unmap;
+	heap_check(vs_pool_of(0));
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -491,6 +527,7 @@ int main(void)
 		T(a_chunk_that_stays_keeps_no_others),
 		T(a_chunk_has_so_many_addresses),
 		T(the_last_piece_of_many_of_one_size),
+		T(what_has_no_access_is_not_handed_out),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -224,26 +224,24 @@ static void test_frees_at_random(void **state)
 	check_pool();
 }
 
+enum { HALF = 8 };
+
 /*
- * A part of what a cache holds is complete, and the other is not: nor is it
- * when the cache could not be emptied.
+ * Of what the thread's cache holds a half is complete, and the other is not for
+ * long. Returns the bin.
  */
-static void test_what_stays_is_as_old_as_it_was(void **state)
+static struct vs_bin *free_two_halves(CUdeviceptr p[2 * HALF])
 {
-	enum { HALF = 8 };
-	const unsigned class = vs_class_of(5000);
-	CUdeviceptr p[2 * HALF], again;
 	struct vs_tcache *tc;
 	struct vs_pool *pool;
 	struct vs_bin *bin;
 
-	(void)state;
 	for (int i = 0; i < 2 * HALF; i++)
 		p[i] = take(5000);
 	pool = vs_pool_of(0);
 	tc = vs_thread_self()->cache;
-	bin = &tc->bin[class];
-	/* the cache has room for all */
+	bin = &tc->bin[vs_class_of(5000)];
+	/* it has room for all */
 	give(take(5000));
 	vs_tcache_flush(pool, NULL);
 	bin->cap = 2 * HALF;
@@ -255,26 +253,68 @@ static void test_what_stays_is_as_old_as_it_was(void **state)
 	for (int i = HALF; i < 2 * HALF; i++)
 		give(p[i]);
 	assert_int_equal(bin->freed->n, 2 * HALF);
-	refuse(1, true);
-	vs_tcache_flush(pool, NULL);
-	refuse(0, false);
-	assert_true(n_failed > 0);
-	assert_int_equal(bin->freed->n, 2 * HALF);
+	return bin;
+}
+
+/* Nothing of that half is handed out. */
+static void check_late(const CUdeviceptr p[2 * HALF])
+{
 	for (int i = 0; i < 4 * HALF; i++) {
-		again = take(5000);
+		CUdeviceptr again = take(5000);
+
 		for (int k = HALF; k < 2 * HALF; k++)
 			assert_int_not_equal(again, p[k]);
 	}
+}
+
+/* What a cache could not be emptied of is as old as it was. */
+static void test_what_stays_is_as_old_as_it_was(void **state)
+{
+	CUdeviceptr p[2 * HALF];
+	struct vs_bin *bin = free_two_halves(p);
+
+	(void)state;
+	refuse(1, true);
+	vs_tcache_flush(vs_pool_of(0), NULL);
+	refuse(0, false);
+	assert_true(n_failed > 0);
+	assert_int_equal(bin->freed->n, 2 * HALF);
+	check_late(p);
+}
+
+/* And what is freed into one that was is as new as it is. */
+static void test_what_comes_next_is_not_old(void **state)
+{
+	CUdeviceptr p[2 * HALF], more[HALF];
+	struct vs_bin *bin;
+
+	(void)state;
+	for (int i = 0; i < HALF; i++)
+		more[i] = take(5000);
+	bin = free_two_halves(p);
+	vs_tcache_flush(vs_pool_of(0), NULL);
+	assert_int_equal(bin->freed->n, 0);
+	/* of the same epoch */
+	bin->cap = 2 * HALF;
+	for (int i = 0; i < HALF; i++)
+		give(more[i]);
+	memcpy(p + HALF, more, sizeof(more));
+	check_late(p);
 }
 
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup(test_##name, fresh)
 	const struct CMUnitTest tests[] = {
-		T(a_cache_of_one_batch),  T(a_cache_that_is_emptied),
-		T(frees_beyond_a_batch),  T(frees_beyond_a_page),
-		T(frees_without_a_cache), T(frees_at_random),
-		T(a_slab_for_nobody),	  T(what_stays_is_as_old_as_it_was),
+		T(a_cache_of_one_batch),
+		T(a_cache_that_is_emptied),
+		T(frees_beyond_a_batch),
+		T(frees_beyond_a_page),
+		T(frees_without_a_cache),
+		T(frees_at_random),
+		T(a_slab_for_nobody),
+		T(what_stays_is_as_old_as_it_was),
+		T(what_comes_next_is_not_old),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
