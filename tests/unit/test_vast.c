@@ -235,6 +235,35 @@ static void need_no_more(void)
 	pool->need = pool->live_spans;
 }
 
+/* Work of that epoch touches all that is idle. */
+static void touch_idle(struct vs_pool *pool, uint64_t tag)
+{
+	struct vs_chunk *c;
+
+	TAILQ_FOREACH (c, &pool->chunks.idle, link)
+		c->idle_tag = tag;
+}
+
+/* One that later work only waits for does not go, whatever it is in the way of.
+ */
+static void test_a_vast_chunk_stays_under_work(void **state)
+{
+	CUdeviceptr vast = take(8 * GiB);
+	struct vs_pool *pool = vs_pool_of(0);
+	struct fake_piece piece, now;
+
+	(void)state;
+	assert_true(fake_piece(vast, &piece));
+	give_and_see(vast);
+	fake.lag_ns = (uint64_t)1 << 40;
+	touch_idle(pool, vs_fence_tag(&pool->fence));
+	for (int i = 0; i < 30; i++) {
+		take(100 * MiB);
+		assert_true(fake_piece(vast, &now));
+		assert_int_equal(now.handle, piece.handle);
+	}
+}
+
 /*
  * Beyond need (Note [Crumbs] in pool/crumb.h) what was made for slabs alone is
  * made anew, not what middle blocks have in turn with large ones.
@@ -260,6 +289,11 @@ static void test_middle_blocks_leave_no_crumbs_beyond_need(void **state)
 	assert_int_equal(vs_plan_beyond(pool, 0), 0);
 	assert_in_range(vs_crumbs_for(pool, VS_HEAP_LARGE, 200 * MiB, crumbs),
 			16, N);
+	/* nor what work may touch yet */
+	touch_idle(pool, vs_fence_tag(&pool->fence));
+	assert_int_equal(vs_crumbs_for(pool, VS_HEAP_LARGE, 200 * MiB, crumbs),
+			 0);
+	touch_idle(pool, 0);
 	need_no_more();
 	assert_true(vs_plan_beyond(pool, 0) > 0);
 	assert_int_equal(vs_crumbs_for(pool, VS_HEAP_LARGE, 200 * MiB, crumbs),
@@ -329,6 +363,7 @@ int main(void)
 		T(large_blocks_after_small_ones),
 		T(large_blocks_among_small_ones),
 		T(blocks_that_grow_little_by_little),
+		T(a_vast_chunk_stays_under_work),
 		T(middle_blocks_leave_no_crumbs_beyond_need),
 		T(results_share_a_chunk),
 		T(a_result_keeps_no_other_chunk),
