@@ -71,12 +71,24 @@ static void bad_allocs(void)
 	static const struct {
 		size_t width, height;
 		unsigned element;
-	} pitches[] = {{100, 10, 0},	 {100, 10, 1},	   {100, 10, 2},
-		       {100, 10, 3},	 {100, 10, 5},	   {100, 10, 12},
-		       {100, 10, 32},	 {0, 10, 4},	   {100, 0, 4},
-		       {0, 0, 4},	 {0, 10, 3},	   {1, 1, 4},
-		       {SIZE_MAX, 1, 4}, {1, SIZE_MAX, 4}, {SIZE_MAX / 2, 4, 4},
-		       {512, 1 << 30, 4}};
+	} pitches[] = {{100, 10, 0},
+		       {100, 10, 1},
+		       {100, 10, 2},
+		       {100, 10, 3},
+		       {100, 10, 5},
+		       {100, 10, 12},
+		       {100, 10, 32},
+		       {0, 10, 4},
+		       {100, 0, 4},
+		       {0, 0, 4},
+		       {0, 10, 3},
+		       {1, 1, 4},
+		       {SIZE_MAX, 1, 4},
+		       {1, SIZE_MAX, 4},
+		       {SIZE_MAX / 2, 4, 4},
+		       {512, 1 << 30, 4},
+		       /* of so many bytes that it would be 512 again */
+		       {512, SIZE_MAX / 512 + 2, 4}};
 	CUdeviceptr out;
 	CUresult result;
 	size_t pitch;
@@ -372,6 +384,8 @@ static void without_context(void)
 
 	TRY(cu.cuCtxSetCurrent(NULL));
 	nowhere("no context", p);
+	printf("no context: free inside: %s\n",
+	       golden_code(cu.cuMemFree_v2(p + 512)));
 	printf("no context: free: %s\n", golden_code(cu.cuMemFree_v2(p)));
 	printf("no context: free twice: %s\n", golden_code(cu.cuMemFree_v2(p)));
 	printf("no context: free async: %s\n",
