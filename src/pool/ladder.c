@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "pool/dead.h"
+#include "pool/greed.h"
 #include "pool/grow.h"
 #include "pool/mark.h"
 #include "pool/others.h"
@@ -376,7 +377,7 @@ static bool climb_by_waiting(struct vs_pool *pool, enum vs_heap_kind kind,
 	uint64_t until = 0, newest;
 
 	for (int i = 0; i < OVERTAKEN; i++) {
-		bool is_vain = !vs_mark_may_bring(pool, span);
+		bool is_vain = vs_mark_lacking(pool, span) > 0;
 
 		flush_caches(pool);
 		newest = vs_mark_newest(pool);
@@ -391,11 +392,16 @@ static bool climb_by_waiting(struct vs_pool *pool, enum vs_heap_kind kind,
 	return false;
 }
 
-static void release_all(struct vs_pool *pool)
+static void release(struct vs_pool *pool, uint64_t bytes)
 {
 	pthread_mutex_lock(&pool->grow);
-	vs_grow_release(pool, UINT64_MAX, UINT64_MAX);
+	vs_grow_release(pool, bytes, UINT64_MAX);
 	pthread_mutex_unlock(&pool->grow);
+}
+
+static void release_all(struct vs_pool *pool)
+{
+	release(pool, UINT64_MAX);
 }
 
 /*
@@ -453,6 +459,18 @@ static CUresult scrape_together(struct vs_pool *pool, enum vs_heap_kind kind,
 	return r;
 }
 
+/* What was created for a request, and is mapped nowhere. */
+static void give_up_growth(struct vs_pool *pool)
+{
+	uint64_t bytes;
+
+	pthread_mutex_lock(&pool->lock);
+	bytes = pool->chunks.cached_bytes;
+	pthread_mutex_unlock(&pool->lock);
+	if (bytes > 0)
+		release(pool, bytes);
+}
+
 /* Others may have it first, and it may come in pieces. */
 static CUresult ask_others(struct vs_pool *pool, enum vs_heap_kind kind,
 			   uint64_t span, struct vs_range **range_out)
@@ -463,7 +481,7 @@ static CUresult ask_others(struct vs_pool *pool, enum vs_heap_kind kind,
 	do {
 		given = vs_others_ask(pool, span);
 		/* with it, what is pending here may be enough */
-		if (given > 0 &&
+		if (given > 0 && !vs_greed_is_vain(pool, span) &&
 		    (grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r) ||
 		     climb_by_waiting(pool, kind, span, range_out, &r)))
 			vs_stat_add(&pool->stats, oom_neighbours, 1);
@@ -484,14 +502,16 @@ static CUresult ask_others(struct vs_pool *pool, enum vs_heap_kind kind,
  * again. It found no 38 MiB beside 763 live of 1,024 (simulated).
  */
 static CUresult climb_short(struct vs_pool *pool, enum vs_heap_kind kind,
-			    uint64_t span, struct vs_range **range_out)
+			    uint64_t span, bool is_vain,
+			    struct vs_range **range_out)
 {
-	CUresult r;
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 
 	atomic_fetch_add(&pool->n_short, 1);
 	vs_trouble_beware(pool);
 	vs_quota_least(pool);
-	r = scrape_together(pool, kind, span, range_out);
+	if (!is_vain)
+		r = scrape_together(pool, kind, span, range_out);
 	if (r == CUDA_ERROR_OUT_OF_MEMORY)
 		r = ask_others(pool, kind, span, range_out);
 	atomic_fetch_sub(&pool->n_short, 1);
@@ -507,9 +527,20 @@ void vs_ladder_heed(struct vs_pool *pool, const struct vs_ctx *ctx)
 CUresult vs_ladder_climb(struct vs_pool *pool, enum vs_heap_kind kind,
 			 uint64_t span, struct vs_range **range_out)
 {
-	CUresult r = grow_wisely(pool, kind, span, range_out);
+	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+	bool is_vain;
 
+	if (vs_greed_is_beyond_all(pool, span))
+		return r;
+	is_vain = vs_greed_is_vain_again(pool, span);
+	if (!is_vain) {
+		r = grow_wisely(pool, kind, span, range_out);
+		is_vain = r == CUDA_ERROR_OUT_OF_MEMORY &&
+			  vs_greed_is_vain(pool, span);
+		if (is_vain)
+			give_up_growth(pool);
+	}
 	if (r == CUDA_ERROR_OUT_OF_MEMORY)
-		r = climb_short(pool, kind, span, range_out);
+		r = climb_short(pool, kind, span, is_vain, range_out);
 	return r;
 }

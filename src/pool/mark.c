@@ -38,8 +38,6 @@
 /* Memory is scarce: so much is held, or the driver had no more, ns ago. */
 #define FULL_EIGHTHS 7
 #define REFUSED_LASTS ((uint64_t)60000000000)
-/* Other threads' small objects may be counted as live while they are freed. */
-#define MISCOUNT ((uint64_t)16 << 20)
 
 /* There is a marker to be had for little memory; see Note [Before work]. */
 static bool takes_ration(struct vs_pool *pool)
@@ -172,7 +170,7 @@ static bool has_driver_pools(void)
 	       vs_thread_calls(VS_API_cuMemAllocFromPoolAsync_ptsz) > 0;
 }
 
-bool vs_mark_may_bring(struct vs_pool *pool, uint64_t span)
+uint64_t vs_mark_lacking(struct vs_pool *pool, uint64_t span)
 {
 	uint64_t room, limit, held;
 	size_t unused, total;
@@ -184,12 +182,12 @@ bool vs_mark_may_bring(struct vs_pool *pool, uint64_t span)
 	room = vs_pool_reclaimable(pool, &limit, &held);
 	pthread_mutex_unlock(&pool->grow);
 	if (r != CUDA_SUCCESS)
-		return true;
+		return 0;
 	if (pool->dev.total > held && has_driver_pools())
 		unused = pool->dev.total - held;
 	if (limit && unused > limit - held)
 		unused = limit - held;
-	return span <= room + unused + MISCOUNT;
+	return span <= room + unused + VS_MISCOUNT ? 0 : span - room;
 }
 
 bool vs_mark_wait_out(struct vs_pool *pool)

@@ -33,6 +33,9 @@
 
 #include "pool/state.h"
 
+/* Other threads' small objects may be counted as live while they are freed. */
+#define VS_MISCOUNT ((uint64_t)16 << 20)
+
 /*
  * Whether a request of so many bytes that nothing idle fits is to wait for what
  * is pending before chunks are moved for it. If knob PENDING_LIMIT is set: if
@@ -50,13 +53,13 @@ bool vs_mark_is_worth_a_wait(struct vs_pool *pool, uint64_t span);
 bool vs_mark_is_past_limit(struct vs_pool *pool);
 
 /*
- * Whether so many bytes could be had if all work were complete: all that is not
- * live, of the pool and of the device; how much of the driver's pools is live
- * is not known. If not, out of memory is said at once, as the driver does: the
- * work may go on until the host hears of it. A context of the device is
- * current; no lock.
+ * What would have to come from the driver for so many bytes, were all work
+ * complete; 0 if they could be had then: of all that is not live, of the pool
+ * and of the device; how much of the driver's pools is live is not known. If
+ * not, out of memory is said at once, as the driver does: the work may go on
+ * until the host hears of it. A context of the device is current; no lock.
  */
-bool vs_mark_may_bring(struct vs_pool *pool, uint64_t span);
+uint64_t vs_mark_lacking(struct vs_pool *pool, uint64_t span);
 /*
  * In need: waits, without end, for what this very thread freed last, if that
  * had a marker at once. The driver's cuMemFree would not have come back before.

@@ -112,6 +112,9 @@ struct vs_pool {
 	/* what a hit does not touch */
 	uint64_t now; /* clock, ns, as of the last tick */
 	struct vs_late late;
+	/* pool/greed's: bytes that were not to be had, the last; 0: none; clock
+	 */
+	uint64_t greed_span, greed_since;
 	struct vs_toll toll;
 	/* threads that are out of memory, see Note [Hoards] in pool/ladder.c */
 	_Atomic unsigned n_short;
