@@ -369,8 +369,11 @@ static void next_dlsym(void **unused)
 
 /* ---- looks and forks ------------------------------------------------- */
 
-/* What took longer has given up waiting, be it as the machine is busy. */
-#define PATIENCE_NS UINT64_C(100000000)
+/*
+ * What took longer may have given up waiting, be it as the machine is busy:
+ * that is after 100 ms by a clock of whole ones, so after 99.
+ */
+#define PATIENCE_NS UINT64_C(90000000)
 
 static atomic_bool is_over, is_forking;
 static atomic_int n_met;
