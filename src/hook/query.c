@@ -231,12 +231,11 @@ static enum owner owner_of(CUdeviceptr p, struct vs_span *span_out)
 
 /*
  * What the driver may have to say where no context is current, as in a host
- * function, or one that has ended: an error, whatever is asked.
+ * function: an error, whatever is asked.
  */
 static bool is_refusal(CUresult result)
 {
 	return result == CUDA_ERROR_INVALID_CONTEXT ||
-	       result == CUDA_ERROR_CONTEXT_IS_DESTROYED ||
 	       result == CUDA_ERROR_NOT_PERMITTED;
 }
 
@@ -340,9 +339,7 @@ cuPointerGetAttributes(unsigned int n, CUpointer_attribute *attributes,
 
 	if (vs_enter(VS_API_cuPointerGetAttributes))
 		owner = owner_of(p, &span);
-	if (owner == OURS)
-		current = vs_vmm_current();
-	if (owner == OURS && device_of(current, &span) == CU_DEVICE_INVALID) {
+	if (owner == OURS && !(current = vs_vmm_current())) {
 		result = vs_real.cuPointerGetAttributes(n, attributes, data, p);
 		if (is_refusal(result))
 			return result;
@@ -359,17 +356,20 @@ VS_EXPORT CUresult CUDAAPI cuPointerSetAttribute(const void *value,
 						 CUdeviceptr p)
 {
 	enum owner owner = FOREIGN;
+	CUcontext current = NULL;
 	struct vs_span span;
 	CUresult result;
 
 	if (vs_enter(VS_API_cuPointerSetAttribute))
 		owner = owner_of(p, &span);
-	if (owner == OURS &&
-	    device_of(vs_vmm_current(), &span) == CU_DEVICE_INVALID) {
+	if (owner == OURS && !(current = vs_vmm_current())) {
 		result = vs_real.cuPointerSetAttribute(value, attribute, p);
 		if (is_refusal(result))
 			return result;
 	}
+	/* that of a thread whose context has ended (an H200) */
+	if (current && device_of(current, &span) == CU_DEVICE_INVALID)
+		return CUDA_ERROR_INVALID_VALUE;
 	if (owner == OURS && value &&
 	    attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
 		return vs_memops_set(&span, *(const unsigned int *)value != 0);

@@ -233,17 +233,26 @@ static CUresult answer(const struct pointer *p, CUpointer_attribute attribute,
 	}
 }
 
-/* Under a context that was destroyed, too (an H200). */
+/* Asked under a context that was destroyed: there is none (NULL), but no error.
+ */
+static CUresult enter_context(void)
+{
+	CUresult result = sim_context_current(&sim_thread.current);
+
+	if (result != CUDA_ERROR_CONTEXT_IS_DESTROYED)
+		return result;
+	sim_thread.current = NULL;
+	return CUDA_SUCCESS;
+}
+
 CUresult sim_cuPointerGetAttribute(void *data, CUpointer_attribute attribute,
 				   CUdeviceptr ptr)
 {
-	CUresult result = sim_context_current(&sim_thread.current);
+	CUresult result = enter_context();
 	struct answer a = {.size = 0};
 	struct pointer p;
 
-	if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED)
-		sim_thread.current = NULL;
-	else if (result != CUDA_SUCCESS)
+	if (result != CUDA_SUCCESS)
 		return result;
 	if (!data || !look_up(ptr, &p))
 		return CUDA_ERROR_INVALID_VALUE;
@@ -282,10 +291,14 @@ CUresult sim_cuPointerGetAttributes(unsigned int numAttributes,
 				    CUpointer_attribute *attributes,
 				    void **data, CUdeviceptr ptr)
 {
+	CUresult result = enter_context();
 	struct pointer p;
-	bool known = look_up(ptr, &p);
+	bool known;
 	unsigned i;
 
+	if (result != CUDA_SUCCESS)
+		return result;
+	known = look_up(ptr, &p);
 	if (!numAttributes || !attributes || !data)
 		return CUDA_ERROR_INVALID_VALUE;
 	for (i = 0; i < numAttributes; i++) {
@@ -302,9 +315,12 @@ CUresult sim_cuPointerSetAttribute(const void *value,
 				   CUpointer_attribute attribute,
 				   CUdeviceptr ptr)
 {
+	CUresult result = enter_context();
 	struct pointer p;
 
-	if (!value || !look_up(ptr, &p))
+	if (result != CUDA_SUCCESS)
+		return result;
+	if (!sim_thread.current || !value || !look_up(ptr, &p))
 		return CUDA_ERROR_INVALID_VALUE;
 	/* VMM memory says so of every attribute (driver 580.159) */
 	if (!p.memory)
