@@ -471,9 +471,13 @@ static void give_up_growth(struct vs_pool *pool)
 		release(pool, bytes);
 }
 
-/* Others may have it first, and it may come in pieces. */
+/*
+ * Others may have it first, and it may come in pieces. `is_scraped`: what is
+ * idle here was given up for it before.
+ */
 static CUresult ask_others(struct vs_pool *pool, enum vs_heap_kind kind,
-			   uint64_t span, struct vs_range **range_out)
+			   uint64_t span, bool is_scraped,
+			   struct vs_range **range_out)
 {
 	uint64_t until = vs_vmm_clock() + ASKING_LASTS, given;
 	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
@@ -481,9 +485,15 @@ static CUresult ask_others(struct vs_pool *pool, enum vs_heap_kind kind,
 	do {
 		given = vs_others_ask(pool, span);
 		/* with it, what is pending here may be enough */
-		if (given > 0 && !vs_greed_is_vain(pool, span) &&
-		    (grow_once(pool, kind, span, VS_GROW_ALL, range_out, &r) ||
-		     climb_by_waiting(pool, kind, span, range_out, &r)))
+		if (given == 0 || vs_greed_is_vain(pool, span))
+			continue;
+		if (!is_scraped)
+			r = scrape_together(pool, kind, span, range_out);
+		else if (!grow_once(pool, kind, span, VS_GROW_ALL, range_out,
+				    &r))
+			climb_by_waiting(pool, kind, span, range_out, &r);
+		is_scraped = true;
+		if (r == CUDA_SUCCESS)
 			vs_stat_add(&pool->stats, oom_neighbours, 1);
 	} while (given > 1 && r == CUDA_ERROR_OUT_OF_MEMORY &&
 		 vs_vmm_clock() < until);
@@ -513,7 +523,7 @@ static CUresult climb_short(struct vs_pool *pool, enum vs_heap_kind kind,
 	if (!is_vain)
 		r = scrape_together(pool, kind, span, range_out);
 	if (r == CUDA_ERROR_OUT_OF_MEMORY)
-		r = ask_others(pool, kind, span, range_out);
+		r = ask_others(pool, kind, span, !is_vain, range_out);
 	atomic_fetch_sub(&pool->n_short, 1);
 	vs_trouble_beware(pool);
 	return r;

@@ -48,26 +48,27 @@ def idle_memory_goes_to_a_neighbour():
 
 
 @contextlib.contextmanager
-def on_one_device(lag_us=300000, **settings):
+def on_one_device(*variables, lag_us=300000, **settings):
     """
     Two processes that ask each other, of 1 GiB if it is simulated, and the
     folder where they leave their statistics.
     """
     with tempfile.TemporaryDirectory() as folder:
-        yield *two_in(folder, lag_us, settings), folder
+        yield *two_in(folder, lag_us, variables, settings), folder
 
 
-def two_in(folder, lag_us, settings):
+def two_in(folder, lag_us, variables, settings):
     both = []
     for name in ("one", "two"):
-        variables = ["VMMSHIM_DECAY_MS=600000", "VMMSHIM_STATS_AT_EXIT=1",
-                     "VMMSHIM_STATS_FORMAT=json",
-                     f"VMMSHIM_STATS_FILE={folder}/{name}",
-                     f"VMMSHIM_NEIGHBOURS={settings.get(name, 1)}"]
+        words = [*variables,
+                 "VMMSHIM_DECAY_MS=600000", "VMMSHIM_STATS_AT_EXIT=1",
+                 "VMMSHIM_STATS_FORMAT=json",
+                 f"VMMSHIM_STATS_FILE={folder}/{name}",
+                 f"VMMSHIM_NEIGHBOURS={settings.get(name, 1)}"]
         if not REAL:
-            variables += [f"SIM_SHARED={folder}/device", "SIM_MEMORY=1G",
-                          f"SIM_LAG_US={lag_us}"]
-        both.append(Puppet(*variables))
+            words += [f"SIM_SHARED={folder}/device", "SIM_MEMORY=1G",
+                      f"SIM_LAG_US={lag_us}"]
+        both.append(Puppet(*words))
     # all but 4 GiB of a real one: to make and clear 100 GiB takes seconds
     ballast = int(both[0].do("info").split()[0]) - 4096 * MiB
     if ballast > 0:
@@ -123,6 +124,21 @@ def what_a_neighbour_gives_may_not_be_all():
         p = two.do("alloc", total * 50 // 100)
         two.do("busy", p, MiB)
         two.do("free", p)
+        two.do("alloc", total * 85 // 100)
+
+
+@test
+def what_is_idle_here_is_given_up_for_what_a_neighbour_gives():
+    """
+    No block may span two chunks, and what is idle in one process lies in
+    several: with what the other gives it has to be made anew in one.
+    """
+    with on_one_device("VMMSHIM_CONTIGUOUS=1") as (one, two, _):
+        total = int(one.do("info").split()[0])
+        p = one.do("alloc", total * 30 // 100)
+        for q in [two.do("alloc", total * 10 // 100) for _ in range(3)]:
+            two.do("free", q)
+        one.do("free", p)
         two.do("alloc", total * 85 // 100)
 
 
