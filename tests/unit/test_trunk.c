@@ -55,6 +55,7 @@ static void add_vast(void)
 	struct vs_pool *pool = vs_pool_by_index(0);
 
 	pool->memory_limit = UINT64_MAX;
+	pool->most = pool->total;
 	pool->chunk_size = 0;
 	give(take(4 * GiB));
 	vs_pool_tick();
