@@ -3,6 +3,7 @@
 
 #include "driver/vmm.h"
 #include "pool/mark.h"
+#include "pool/range.h"
 
 /* Less is not worth the questions; ns. */
 #define LEAST VS_FLOOR
@@ -16,12 +17,14 @@ static void refuse(struct vs_pool *pool)
 
 bool vs_greed_is_beyond_all(struct vs_pool *pool, uint64_t span)
 {
-	uint64_t live;
+	uint64_t most = pool->most + VS_MISCOUNT;
+	bool is_beyond;
 
 	pthread_mutex_lock(&pool->lock);
-	live = pool->live_spans + pool->small_bytes;
+	is_beyond = pool->live_spans + pool->small_bytes + span > most &&
+		    vs_range_least(pool) + span > most;
 	pthread_mutex_unlock(&pool->lock);
-	if (live + span <= pool->most + VS_MISCOUNT)
+	if (!is_beyond)
 		return false;
 	/* beyond knob MEMORY_LIMIT the driver may have enough */
 	if (pool->memory_limit == UINT64_MAX)

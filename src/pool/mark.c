@@ -5,6 +5,7 @@
 #include "pool/capture.h"
 #include "pool/dead.h"
 #include "pool/pool.h"
+#include "pool/range.h"
 #include "pool/reuse.h"
 #include "pool/slab.h"
 
@@ -172,20 +173,24 @@ static bool has_driver_pools(void)
 
 uint64_t vs_mark_lacking(struct vs_pool *pool, uint64_t span)
 {
-	uint64_t room, limit, held;
+	uint64_t limit = pool->memory_limit, live, held, room;
 	size_t unused, total;
 	CUresult r;
 
 	/* no chunk is on its way between the driver and the pool */
 	pthread_mutex_lock(&pool->grow);
 	r = vs_real.cuMemGetInfo_v2(&unused, &total);
-	room = vs_pool_reclaimable(pool, &limit, &held);
+	pthread_mutex_lock(&pool->lock);
+	live = vs_range_least(pool);
+	held = pool->chunks.held;
+	pthread_mutex_unlock(&pool->lock);
 	pthread_mutex_unlock(&pool->grow);
 	if (r != CUDA_SUCCESS)
 		return 0;
+	room = held > live ? held - live : 0;
 	if (pool->dev.total > held && has_driver_pools())
 		unused = pool->dev.total - held;
-	if (limit && unused > limit - held)
+	if (unused > limit - held)
 		unused = limit - held;
 	return span <= room + unused + VS_MISCOUNT ? 0 : span - room;
 }

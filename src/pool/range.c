@@ -89,6 +89,25 @@ uint64_t vs_range_live_unlocked(struct vs_pool *pool, uint64_t *asked_out,
 	return sum.allocs;
 }
 
+uint64_t vs_range_least(struct vs_pool *pool)
+{
+	const struct vs_census *ended = &pool->census;
+	uint64_t given = ended->live_spans, live;
+
+	VS_EACH_TCACHE (tc, pool)
+		given += vs_stat_get(tc, alloc_spans);
+	atomic_thread_fence(memory_order_acquire);
+	VS_EACH_TCACHE (tc, pool) {
+		live = vs_stat_get(tc, live_spans);
+		atomic_thread_fence(memory_order_acquire);
+		given -= vs_stat_get(tc, alloc_spans) - live;
+	}
+	given -= vs_stat_get(pool, odd_free_spans) +
+		 vs_stat_get(pool, lost_spans);
+	return vs_stat_get(pool, live_spans) +
+	       within(given, vs_stat_get(pool, slab_bytes));
+}
+
 uint64_t vs_range_allocs(struct vs_pool *pool)
 {
 	uint64_t allocs = vs_stat_get(&pool->stats, large_hit) +

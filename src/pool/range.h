@@ -63,6 +63,12 @@ void vs_range_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx);
 void vs_range_live(struct vs_pool *pool, uint64_t *asked_out,
 		   uint64_t *given_out, uint64_t *blocks_out);
 /*
+ * Bytes given that are live at least: what small objects were handed out before
+ * all that were taken back. The sum above may be far more than was ever live,
+ * if its reader loses the processor while objects change hands. Lock.
+ */
+uint64_t vs_range_least(struct vs_pool *pool);
+/*
  * The same for who has no lock, which takes longer the more threads there ever
  * were. Returns the small objects handed out, ever. Signal-safe.
  */

@@ -3,8 +3,13 @@
  * Requests for more than there is, by programs that try how much there is, on
  * the counting driver (fake.h): Note [Too much] in pool/greed.h.
  */
+#include <pthread.h>
+#include <stdatomic.h>
+
 #include "fake_test.h"
+#include "pool/greed.h"
 #include "pool/mark.h"
+#include "pool/tcache.h"
 
 #define BLOCK (256 * MiB)
 
@@ -143,6 +148,62 @@ static void test_what_is_pending_is_enough(void **state)
 	take(70 * GiB);
 }
 
+/*
+ * Caches of two threads, of which one takes back what the other handed out. The
+ * sum of all comes first to that which was entered last, and takes its time.
+ */
+#define PASSED (16 * MiB)
+static struct vs_tcache giver, between[100], taker;
+static _Atomic bool is_over;
+
+static void *pass_on(void *unused)
+{
+	(void)unused;
+	while (!atomic_load(&is_over)) {
+		vs_stat_bump(&giver, alloc_spans, PASSED);
+		vs_stat_bump(&giver, live_bytes, PASSED);
+		vs_stat_bump(&giver, live_spans, PASSED);
+		atomic_thread_fence(memory_order_seq_cst);
+		vs_stat_bump(&taker, live_bytes, -PASSED);
+		vs_stat_bump(&taker, live_spans, -PASSED);
+		atomic_thread_fence(memory_order_seq_cst);
+	}
+	return NULL;
+}
+
+/* Small objects are no more than that, however often they change hands. */
+static void test_what_changes_hands_meanwhile(void **state)
+{
+	enum { OBJECTS = 512, LOOKS = 50000 };
+	static CUdeviceptr p[OBJECTS];
+	struct vs_pool *pool;
+	pthread_t thread;
+
+	(void)state;
+	fake_install(GiB);
+	/* there are slabs for more */
+	for (int i = 0; i < OBJECTS; i++)
+		p[i] = take(MiB);
+	for (int i = 0; i < OBJECTS; i++)
+		give(p[i]);
+	pool = vs_pool_of(0);
+	pthread_mutex_lock(&pool->lock);
+	vs_census_enter(&pool->census, &giver);
+	for (size_t i = 0; i < sizeof(between) / sizeof(between[0]); i++)
+		vs_census_enter(&pool->census, &between[i]);
+	vs_census_enter(&pool->census, &taker);
+	/* as it may have been added up */
+	pool->small_bytes = OBJECTS * MiB;
+	pthread_mutex_unlock(&pool->lock);
+	assert_int_equal(pthread_create(&thread, NULL, pass_on, NULL), 0);
+	for (int i = 0; i < LOOKS; i++) {
+		assert_false(vs_greed_is_beyond_all(pool, GiB));
+		assert_true(vs_mark_lacking(pool, GiB) == 0);
+	}
+	atomic_store(&is_over, true);
+	pthread_join(thread, NULL);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -153,6 +214,7 @@ int main(void)
 		T(others_go),
 		T(the_driver_has_more_than_it_says),
 		T(what_is_pending_is_enough),
+		T(what_changes_hands_meanwhile),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
