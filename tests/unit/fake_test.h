@@ -125,6 +125,14 @@ static inline void without_trunks(void)
 			 pool->heap[k].end - pool->heap[k].base);
 }
 
+/* Not where a sanitizer leaves too few addresses (tsan). Makes the pool. */
+static inline bool has_trunks(void)
+{
+	const struct vs_heap *h = &vs_pool_for(0)->heap[VS_HEAP_LARGE];
+
+	return h->trunk_end > h->base;
+}
+
 /*
  * Of 200 rounds of a free, work and an allocation, .1 ms each, those in which
  * somebody looks at a marker. The blocks are of 8 MiB.
