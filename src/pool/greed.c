@@ -9,12 +9,6 @@
 #define LEAST VS_FLOOR
 #define LASTS ((uint64_t)60000000000)
 
-/* Memory is as scarce as if the driver had refused it. */
-static void refuse(struct vs_pool *pool)
-{
-	atomic_store(&pool->refused, vs_vmm_clock());
-}
-
 bool vs_greed_is_beyond_all(struct vs_pool *pool, uint64_t span)
 {
 	uint64_t most = pool->most + VS_MISCOUNT;
@@ -28,7 +22,7 @@ bool vs_greed_is_beyond_all(struct vs_pool *pool, uint64_t span)
 		return false;
 	/* beyond knob MEMORY_LIMIT the driver may have enough */
 	if (pool->memory_limit == UINT64_MAX)
-		refuse(pool);
+		vs_mark_refused(pool);
 	return true;
 }
 
@@ -37,8 +31,7 @@ static bool can_create(struct vs_pool *pool, uint64_t bytes)
 	CUmemGenericAllocationHandle handle;
 	CUresult r;
 
-	bytes = (bytes + VS_GRANULE - 1) / VS_GRANULE * VS_GRANULE;
-	r = vs_vmm_create(&pool->dev, bytes, &handle);
+	r = vs_vmm_create(&pool->dev, vs_granules_up(bytes), &handle);
 	if (r == CUDA_SUCCESS)
 		vs_vmm_release(handle);
 	return r != CUDA_ERROR_OUT_OF_MEMORY;
@@ -50,7 +43,7 @@ bool vs_greed_is_vain(struct vs_pool *pool, uint64_t span)
 
 	if (lacking == 0 || can_create(pool, lacking))
 		return false;
-	refuse(pool);
+	vs_mark_refused(pool);
 	pthread_mutex_lock(&pool->lock);
 	pool->greed_span = span;
 	pool->greed_since = vs_vmm_clock();

@@ -6,6 +6,7 @@
 #include "driver/real.h"
 #include "pool/crumb.h"
 #include "pool/dead.h"
+#include "pool/mark.h"
 #include "pool/place.h"
 #include "pool/plan.h"
 
@@ -37,7 +38,7 @@ static CUresult make_step(struct vs_pool *pool, struct vs_step *step)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 		r = vs_vmm_create(&pool->dev, c->size, &c->handle);
 		if (r == CUDA_ERROR_OUT_OF_MEMORY)
-			atomic_store(&pool->refused, vs_vmm_clock());
+			vs_mark_refused(pool);
 		if (r != CUDA_SUCCESS)
 			return r;
 		pthread_mutex_lock(&pool->lock);

@@ -208,7 +208,7 @@ static void line_up(struct vs_pool *pool, struct vs_range *r)
 static CUresult make(struct vs_pool *pool, size_t size,
 		     struct vs_guard_block **out)
 {
-	uint64_t span = (size + VS_GRANULE - 1) / VS_GRANULE * VS_GRANULE;
+	uint64_t span = vs_granules_up(size);
 	struct vs_guard_block *b = NULL;
 	struct vs_chunk *c = NULL;
 	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;

@@ -223,18 +223,20 @@ static bool order_pending(struct vs_pool *pool, uint64_t until)
 	return vs_fence_order(&pool->fence);
 }
 
-/* By what came back, or new memory, if that is not to be waited for first. */
-static void grow_within(struct vs_pool *pool, enum vs_heap_kind kind,
-			uint64_t span, struct vs_range **range_out,
-			CUresult *result_out)
+/*
+ * More is pending than knob PENDING_LIMIT says, if it is set: no new memory is
+ * to be had before a wait.
+ */
+static bool is_past_limit(struct vs_pool *pool)
 {
-	if (!vs_mark_is_past_limit(pool)) {
-		grow_once(pool, kind, span, VS_GROW_WITHIN, range_out,
-			  result_out);
-		return;
-	}
-	*range_out = vs_reuse_take(pool, kind, span);
-	*result_out = *range_out ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+	bool is;
+
+	if (pool->pending_limit == 0)
+		return false;
+	pthread_mutex_lock(&pool->lock);
+	is = pool->pending_bytes > pool->pending_limit;
+	pthread_mutex_unlock(&pool->lock);
+	return is;
 }
 
 /*
@@ -251,6 +253,20 @@ static bool is_within_limit(struct vs_pool *pool)
 	is = pool->pending_bytes + vs_range_slack(pool) <= pool->pending_limit;
 	pthread_mutex_unlock(&pool->lock);
 	return is;
+}
+
+/* By what came back, or new memory, if that is not to be waited for first. */
+static void grow_within(struct vs_pool *pool, enum vs_heap_kind kind,
+			uint64_t span, struct vs_range **range_out,
+			CUresult *result_out)
+{
+	if (!is_past_limit(pool)) {
+		grow_once(pool, kind, span, VS_GROW_WITHIN, range_out,
+			  result_out);
+		return;
+	}
+	*range_out = vs_reuse_take(pool, kind, span);
+	*result_out = *range_out ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 /*

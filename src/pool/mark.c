@@ -60,6 +60,11 @@ static bool takes_ration(struct vs_pool *pool)
 	return true;
 }
 
+void vs_mark_refused(struct vs_pool *pool)
+{
+	atomic_store(&pool->refused, vs_vmm_clock());
+}
+
 /*
  * What is freed now may be all that the next allocation can have, and that may
  * come after work that waits for the host: a marker behind that work would be
@@ -145,18 +150,6 @@ bool vs_mark_is_worth_a_wait(struct vs_pool *pool, uint64_t span)
 	return pool->pending_bytes > much_pending(pool) ||
 	       (pool->pending_limit == 0 && lag >= LATE &&
 		has_pending_fit(pool, span));
-}
-
-bool vs_mark_is_past_limit(struct vs_pool *pool)
-{
-	bool is;
-
-	if (pool->pending_limit == 0)
-		return false;
-	pthread_mutex_lock(&pool->lock);
-	is = pool->pending_bytes > pool->pending_limit;
-	pthread_mutex_unlock(&pool->lock);
-	return is;
 }
 
 /*

@@ -47,12 +47,6 @@
 bool vs_mark_is_worth_a_wait(struct vs_pool *pool, uint64_t span);
 
 /*
- * Whether more is pending than knob PENDING_LIMIT says, if it is set: no new
- * memory is to be had before a wait. Takes the lock.
- */
-bool vs_mark_is_past_limit(struct vs_pool *pool);
-
-/*
  * What would have to come from the driver for so many bytes, were all work
  * complete; 0 if they could be had then: of all that is not live, of the pool
  * and of the device; how much of the driver's pools is live is not known. If
@@ -73,6 +67,8 @@ bool vs_mark_wait_out(struct vs_pool *pool);
  * short while ago. Any thread.
  */
 bool vs_mark_is_scarce(struct vs_pool *pool);
+/* It had no more just now, or could not have had. Any thread. */
+void vs_mark_refused(struct vs_pool *pool);
 
 /*
  * What is pending is handed out by order, and waits neither for the host nor

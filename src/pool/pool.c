@@ -187,8 +187,7 @@ static void read_knobs(struct vs_pool *pool)
 	/* or that of one heap would leave no room for those of the others */
 	if (pool->chunk_size > total / CHUNK_SHARE)
 		pool->chunk_size = total / CHUNK_SHARE;
-	pool->chunk_size =
-		(pool->chunk_size + VS_GRANULE - 1) / VS_GRANULE * VS_GRANULE;
+	pool->chunk_size = vs_granules_up(pool->chunk_size);
 	pool->is_contiguous = vs_knobs.contiguous;
 	pool->is_sync = vs_knobs.mode == VS_MODE_SYNC;
 	pool->is_fussy = pool->is_sync || vs_fill_is_on() || vs_knobs.guard;

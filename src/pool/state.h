@@ -36,6 +36,12 @@
 #define VS_GRANULE ((size_t)2 << 20)   /* what a chunk is a multiple of */
 #define VS_ALIGN ((size_t)512)	       /* bytes, as cuMemAlloc's */
 
+/* So many bytes, rounded up to whole granules. */
+static inline uint64_t vs_granules_up(uint64_t bytes)
+{
+	return (bytes + VS_GRANULE - 1) / VS_GRANULE * VS_GRANULE;
+}
+
 /* Ranges below this are kept apart, in chunks of their own size. */
 #define VS_MIDDLE_MAX ((uint64_t)8 << 20)
 
