@@ -5,6 +5,7 @@
 #ifndef VS_TESTS_FAKE_TEST_H
 #define VS_TESTS_FAKE_TEST_H
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -33,6 +34,22 @@ static inline unsigned next_random(uint64_t *seed)
 {
 	*seed = *seed * 6364136223846793005 + 1442695040888963407;
 	return (unsigned)(*seed >> 33);
+}
+
+/* In another one, to its end. */
+static inline void in_a_thread(void *(*run)(void *), void *argument)
+{
+	pthread_t thread;
+
+	assert_int_equal(pthread_create(&thread, NULL, run, argument), 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+/* A driver that unmaps nothing, for vs_real. */
+static inline CUresult CUDAAPI unmaps_nothing(CUdeviceptr at, size_t size)
+{
+	(void)at, (void)size;
+	return CUDA_ERROR_UNKNOWN;
 }
 
 /* A new driver with so many bytes, no pool yet, knobs at their defaults. */

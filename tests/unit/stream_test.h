@@ -6,8 +6,6 @@
 #ifndef VS_TESTS_STREAM_TEST_H
 #define VS_TESTS_STREAM_TEST_H
 
-#include <pthread.h>
-
 #include "base/stream.h"
 #include "fake_test.h"
 #include "pool/state.h"
@@ -91,14 +89,6 @@ static inline bool waits_for_it(void)
 
 	large = take(200 * MiB);
 	return vs_stat_get(stats(), waits) > before;
-}
-
-static inline void in_a_thread(void *(*run)(void *))
-{
-	pthread_t thread;
-
-	assert_int_equal(pthread_create(&thread, NULL, run, NULL), 0);
-	assert_int_equal(pthread_join(thread, NULL), 0);
 }
 
 #endif

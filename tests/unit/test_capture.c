@@ -37,13 +37,10 @@ static void *begin_there(void *unused)
 /* What the driver allows a thread is none of the others' affair. */
 static void test_one_that_forbids_nothing(void **state)
 {
-	pthread_t thread;
-
 	(void)state;
 	begin(ONE, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 	begin(ONE, CU_STREAM_CAPTURE_MODE_GLOBAL);
-	assert_int_equal(pthread_create(&thread, NULL, begin_there, NULL), 0);
-	assert_int_equal(pthread_join(thread, NULL), 0);
+	in_a_thread(begin_there, NULL);
 	assert_true(vs_capture_forbids());
 	vs_capture_allows();
 	assert_false(vs_capture_forbids());
@@ -82,14 +79,11 @@ static CUresult CUDAAPI free_natively(CUdeviceptr p)
 /* The driver's own is called relaxed, but beside one of the thread's own. */
 static void test_what_falls_to_the_driver(void **state)
 {
-	pthread_t thread;
-
 	(void)state;
 	vs_real.cuThreadExchangeStreamCaptureMode = exchange;
 	vs_real.cuMemFree_v2 = free_natively;
 	mode_now = CU_STREAM_CAPTURE_MODE_GLOBAL;
-	assert_int_equal(pthread_create(&thread, NULL, begin_there, NULL), 0);
-	assert_int_equal(pthread_join(thread, NULL), 0);
+	in_a_thread(begin_there, NULL);
 	vs_capture_free_beside(0);
 	assert_int_equal(mode_then, CU_STREAM_CAPTURE_MODE_RELAXED);
 	assert_int_equal(mode_now, CU_STREAM_CAPTURE_MODE_GLOBAL);

@@ -159,14 +159,6 @@ static void *only_begin(void *unused)
 	return unused;
 }
 
-static void run(void *(*body)(void *), void *argument)
-{
-	pthread_t thread;
-
-	pthread_create(&thread, NULL, body, argument);
-	pthread_join(thread, NULL);
-}
-
 /* A thread that allocates nothing, or not at all uses what it got. */
 static void test_who_takes_nothing(void **state)
 {
@@ -177,12 +169,12 @@ static void test_who_takes_nothing(void **state)
 	begin(&thread, &q, 1);
 	end(&thread, 1);
 	for (int i = 0; i < 2; i++)
-		run(only_begin, NULL);
+		in_a_thread(only_begin, NULL);
 	check_sums(2, 2);
-	run(only_free, &p);
-	run(only_begin, NULL);
+	in_a_thread(only_free, &p);
+	in_a_thread(only_begin, NULL);
 	check_sums(1, 2);
-	run(only_free, &q);
+	in_a_thread(only_free, &q);
 	assert_int_equal(count_made(), 2);
 	assert_int_equal(count_walked(), 1);
 	check_sums(0, 2);
@@ -245,7 +237,7 @@ static void test_nothing_of_a_dying_context(void **state)
 	(void)state;
 	give(take(SIZE));
 	dying = vs_ctx_peek(FAKE_CTX);
-	run(stay_while_its_context_dies, &tc);
+	in_a_thread(stay_while_its_context_dies, &tc);
 	assert_int_equal(count_cached(tc), 0);
 	pool = vs_pool_of(0);
 	vs_tcache_flush(pool, dying);
@@ -279,7 +271,7 @@ static void *have_children(void *unused)
 	CUdeviceptr p;
 
 	for (int i = 0; i < N_CHILDREN; i++) {
-		run(pairs_and_one_more, &p);
+		in_a_thread(pairs_and_one_more, &p);
 		give(p);
 	}
 	atomic_fetch_sub(&n_parents, 1);

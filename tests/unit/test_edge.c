@@ -404,7 +404,6 @@ static void *give_it(void *p)
 static void test_not_what_another_freed(void **state)
 {
 	CUdeviceptr p;
-	pthread_t thread;
 
 	(void)state;
 	for (int i = 0; i < 3; i++) {
@@ -416,8 +415,7 @@ static void test_not_what_another_freed(void **state)
 			give(p);
 		p = take(5 * GiB);
 		if (i < 2) {
-			pthread_create(&thread, NULL, give_it, &p);
-			pthread_join(thread, NULL);
+			in_a_thread(give_it, &p);
 		} else {
 			give(p);
 			vs_pool_ctx_born((CUcontext)0x99, 0);

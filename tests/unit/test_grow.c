@@ -468,12 +468,6 @@ static void test_the_last_piece_of_many_of_one_size(void **state)
 	assert_int_equal(stats()->chunks_moved, 1);
 }
 
-static CUresult CUDAAPI unmaps_nothing(CUdeviceptr at, size_t size)
-{
-	(void)at, (void)size;
-	return CUDA_ERROR_UNKNOWN;
-}
-
 /*
  * What was mapped, but has no access, and is not unmapped, is in nobody's way,
  * and never handed out: also when the driver does not let its chunk go.

@@ -443,7 +443,7 @@ static void test_not_where_nothing_can_be_ordered(void **state)
 		large = take(300 * MiB);
 		work_in(ONE);
 		fake.lag_ns = NEVER;
-		in_a_thread(give_large);
+		in_a_thread(give_large, NULL);
 		work_in(ONE);
 		take(2 * MiB);
 		fake.lag_ns = 0;

@@ -306,13 +306,9 @@ static uint64_t held_by_threads_that_end(size_t size, unsigned *batches_out)
 {
 	enum { N_THREADS = 1000 };
 	const struct vs_batch *b;
-	pthread_t thread;
 
-	for (int i = 0; i < N_THREADS; i++) {
-		assert_int_equal(
-			pthread_create(&thread, NULL, one_object, &size), 0);
-		assert_int_equal(pthread_join(thread, NULL), 0);
-	}
+	for (int i = 0; i < N_THREADS; i++)
+		in_a_thread(one_object, &size);
 	*batches_out = 0;
 	b = vs_pool_of(0)->slabs->class[vs_class_of(size)].pending;
 	for (; b; b = b->next)

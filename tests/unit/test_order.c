@@ -244,7 +244,7 @@ static void test_not_that_of_a_thread_without_work(void **state)
 {
 	(void)state;
 	free_a_small_one();
-	in_a_thread(give_small_one);
+	in_a_thread(give_small_one, NULL);
 	assert_true(waits_for_it());
 	assert_int_equal(fake.orders, 0);
 }
@@ -258,7 +258,7 @@ static void test_nor_does_it_spoil_another(void **state)
 	fake.lag_ns = NEVER;
 	work_in(ONE);
 	give(large);
-	in_a_thread(give_small_one);
+	in_a_thread(give_small_one, NULL);
 	work_in(ONE);
 	assert_false(waits_for_it());
 	assert_int_equal(fake.orders, 1);
@@ -272,7 +272,7 @@ static void test_nor_behind_work_that_needs_no_marker(void **state)
 	small_one = large;
 	fake.lag_ns = NEVER;
 	work_in(ONE);
-	in_a_thread(give_small_one);
+	in_a_thread(give_small_one, NULL);
 	vs_pool_synchronizing(); /* a marker, due or not */
 	assert_true(waits_for_it());
 	assert_int_equal(fake.orders, 0);
@@ -282,7 +282,7 @@ static void test_that_of_one_with_work_in_it_will_do(void **state)
 {
 	(void)state;
 	free_a_small_one();
-	in_a_thread(work_and_give_small_one);
+	in_a_thread(work_and_give_small_one, NULL);
 	assert_false(waits_for_it());
 	assert_int_equal(fake.orders, 1);
 }

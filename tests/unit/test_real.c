@@ -20,6 +20,7 @@
 #include <cmocka.h>
 
 #include "base/api.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "child.h"
 #include "driver/loader.h"
@@ -378,19 +379,11 @@ static void next_dlsym(void **unused)
 static atomic_bool is_over, is_forking;
 static atomic_int n_met;
 
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-}
-
 static void spend(uint64_t ns)
 {
-	uint64_t began = now_ns();
+	uint64_t began = vs_clock_ns(CLOCK_MONOTONIC);
 
-	while (now_ns() - began < ns)
+	while (vs_clock_ns(CLOCK_MONOTONIC) - began < ns)
 		;
 }
 
@@ -408,11 +401,12 @@ static int note_forks(struct dl_phdr_info *info, size_t size, void *data)
 static void *keep_looking(void *unused)
 {
 	while (!is_over) {
-		uint64_t began = now_ns();
+		uint64_t began = vs_clock_ns(CLOCK_MONOTONIC);
 		bool has_met = false;
 
 		vs_loader_iterate(note_forks, &has_met);
-		if (has_met && now_ns() - began < PATIENCE_NS)
+		if (has_met &&
+		    vs_clock_ns(CLOCK_MONOTONIC) - began < PATIENCE_NS)
 			n_met++;
 	}
 	return unused;
@@ -422,10 +416,11 @@ static void *keep_looking(void *unused)
 static void *keep_forking(void *unused)
 {
 	while (!is_over) {
-		uint64_t began = now_ns();
+		uint64_t began = vs_clock_ns(CLOCK_MONOTONIC);
 
 		vs_loader_before_fork();
-		atomic_store(&is_forking, now_ns() - began < PATIENCE_NS);
+		atomic_store(&is_forking, vs_clock_ns(CLOCK_MONOTONIC) - began <
+						  PATIENCE_NS);
 		spend(2000);
 		atomic_store(&is_forking, false);
 		vs_loader_after_fork();
@@ -475,14 +470,14 @@ static void *look_at_all(void *unused)
 static int life_of_child(void)
 {
 	int status = -1;
-	uint64_t began = now_ns(), took;
+	uint64_t began = vs_clock_ns(CLOCK_MONOTONIC), took;
 	pid_t pid = fork();
 
 	if (pid == 0) {
 		alarm(30);
 		_exit(dl_iterate_phdr(look_at_none, NULL));
 	}
-	took = now_ns() - began;
+	took = vs_clock_ns(CLOCK_MONOTONIC) - began;
 	CHECK(pid > 0);
 	if (took >= PATIENCE_NS)
 		kill(pid, SIGKILL);

@@ -51,11 +51,9 @@ static void trim_dead(void)
 static void test_a_cache_of_one_batch(void **state)
 {
 	CUdeviceptr p[2] = {take(5000), take(5000)};
-	pthread_t thread;
 
 	(void)state;
-	assert_int_equal(pthread_create(&thread, NULL, free_there, p), 0);
-	assert_int_equal(pthread_join(thread, NULL), 0);
+	in_a_thread(free_there, p);
 	assert_int_equal(n_failed, 1);
 	trim_dead();
 	assert_int_equal(fake.held, 0);
@@ -77,17 +75,14 @@ static void *free_few(void *argument)
 
 static void test_a_cache_that_is_emptied(void **state)
 {
-	pthread_t thread;
-
 	(void)state;
 	for (int i = 0; i < 2; i++) {
 		CUdeviceptr p[2] = {take(5000), take(5000)};
 
 		if (i == 0)
 			free_few(p);
-		else if (pthread_create(&thread, NULL, free_few, p) ||
-			 pthread_join(thread, NULL))
-			fail();
+		else
+			in_a_thread(free_few, p);
 		refuse(0, false);
 		assert_true(n_failed > 0);
 		vs_pool_trim();
@@ -151,7 +146,6 @@ static void test_frees_without_a_cache(void **state)
 {
 	enum { N = 600 };
 	static CUdeviceptr p[N];
-	pthread_t thread;
 
 	(void)state;
 	for (int i = 0; i < N; i++)
@@ -162,9 +156,8 @@ static void test_frees_without_a_cache(void **state)
 	for (int i = 0; i < N; i++) {
 		if (i % 100 > 0)
 			give(p[i]);
-		else if (pthread_create(&thread, NULL, free_alone, &p[i]) ||
-			 pthread_join(thread, NULL))
-			fail();
+		else
+			in_a_thread(free_alone, &p[i]);
 	}
 	refuse(0, false);
 	assert_true(n_failed > 0);
@@ -197,7 +190,6 @@ static void *free_some(void *unused)
 static void test_frees_at_random(void **state)
 {
 	enum { ROUNDS = 100, MORE = 200 };
-	pthread_t thread;
 
 	(void)state;
 	some.seed = (uint64_t)time(NULL);
@@ -210,9 +202,8 @@ static void test_frees_at_random(void **state)
 		       next_random(&some.seed) % 2);
 		if (round % 2 == 0)
 			free_some(NULL);
-		else if (pthread_create(&thread, NULL, free_some, NULL) ||
-			 pthread_join(thread, NULL))
-			fail();
+		else
+			in_a_thread(free_some, NULL);
 		if (round % 4 == 0)
 			vs_pool_trim();
 		refuse(0, false);

@@ -44,7 +44,7 @@ static void test_a_second_in_passing_is_forgiven(void **state)
 	much_work_in(ONE);
 	work_in(TWO);
 	work_in(ONE);
-	in_a_thread(work_in_one_and_two);
+	in_a_thread(work_in_one_and_two, NULL);
 	assert_false(vs_stream_is_single());
 	settle_in(ONE);
 	free_before_work();
@@ -56,7 +56,7 @@ static void test_a_second_in_passing_is_forgiven(void **state)
 static void test_one_of_another_thread_never_is(void **state)
 {
 	(void)state;
-	in_a_thread(work_in_two);
+	in_a_thread(work_in_two, NULL);
 	for (int i = 0; i < 10; i++)
 		settle_in(ONE);
 	free_before_work();
@@ -74,8 +74,8 @@ static void *work_in_one(void *unused)
 static void test_nor_one_of_a_thread_that_follows_another(void **state)
 {
 	(void)state;
-	in_a_thread(work_in_one);
-	in_a_thread(work_in_two);
+	in_a_thread(work_in_one, NULL);
+	in_a_thread(work_in_two, NULL);
 	assert_true(vs_stream_is_given_up());
 }
 
@@ -89,7 +89,7 @@ static void work_in_two_for_good(void)
 static void test_nor_one_that_two_threads_left_behind(void **state)
 {
 	(void)state;
-	in_a_thread(work_in_one);
+	in_a_thread(work_in_one, NULL);
 	work_in_two_for_good();
 	/* but that one itself can be the only one */
 	much_work_in(ONE);
@@ -99,9 +99,9 @@ static void test_nor_one_that_two_threads_left_behind(void **state)
 static void test_nor_two_of_two_threads(void **state)
 {
 	(void)state;
-	in_a_thread(work_in_one);
+	in_a_thread(work_in_one, NULL);
 	work_in(TWO);
-	in_a_thread(work_in_two);
+	in_a_thread(work_in_two, NULL);
 	work_in_two_for_good();
 	much_work_in(ONE);
 	assert_false(vs_stream_is_single());

@@ -364,12 +364,6 @@ static void test_one_that_stays_can_be_had(void **state)
 	heap_check(pool);
 }
 
-static CUresult CUDAAPI unmaps_nothing(CUdeviceptr at, size_t size)
-{
-	(void)at, (void)size;
-	return CUDA_ERROR_UNKNOWN;
-}
-
 /* One that unmaps nothing leaves more and more; no more of it is used. */
 static void test_what_a_driver_never_unmaps_is_not_all_had(void **state)
 {
