@@ -14,7 +14,6 @@
  */
 #define MAX_ROW ((size_t)1 << 30)
 
-_Atomic bool vs_copy_has_peers;
 /* Some of it without peer access. */
 static _Atomic bool has_opened;
 
@@ -25,42 +24,10 @@ static _Atomic bool has_opened;
 static _Atomic uint64_t unreachable[VS_MAX_DEVICES];
 static _Atomic uint64_t never_reached[VS_MAX_DEVICES];
 
-static uint64_t bit(CUdevice device)
-{
-	return device >= 0 && device < VS_MAX_DEVICES ? (uint64_t)1 << device
-						      : 0;
-}
-
 /* NULL: of the current context. */
 static uint64_t device_of(CUcontext ctx)
 {
-	return bit(vs_pool_ctx_device(ctx ? ctx : vs_vmm_current()));
-}
-
-/* The devices that may run a call: the current one and that of the stream. */
-static uint64_t runners(CUstream stream)
-{
-	CUcontext current = vs_vmm_current(), ctx;
-	uint64_t devices = bit(vs_pool_ctx_device(current));
-
-	if (vs_vmm_is_created(stream) && vs_real.cuStreamGetCtx &&
-	    vs_real.cuStreamGetCtx(stream, &ctx) == CUDA_SUCCESS &&
-	    ctx != current)
-		devices |= bit(vs_pool_ctx_device(ctx));
-	return devices;
-}
-
-void vs_copy_note(CUdeviceptr p, struct vs_runners *by)
-{
-	uint64_t devices = vs_pool_uncounted(p);
-
-	if (devices && !by->is_known) {
-		by->devices = runners(by->stream);
-		by->is_known = true;
-	}
-	devices &= by->devices;
-	for (; devices; devices &= devices - 1)
-		vs_pool_reach(p, __builtin_ctzll(devices), false);
+	return vs_copier_bit(vs_pool_ctx_device(ctx ? ctx : vs_vmm_current()));
 }
 
 void vs_copy_note_opened(void)
@@ -85,7 +52,7 @@ static bool open_to(CUdeviceptr p, CUdevice owner, CUdevice device)
 	CUresult result = CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 	struct vs_thread *t = vs_thread_self();
 
-	if ((atomic_load(&never_reached[device]) & bit(owner)) ||
+	if ((atomic_load(&never_reached[device]) & vs_copier_bit(owner)) ||
 	    !vs_thread_go_within(t))
 		return false;
 	vs_copy_note_opened();
@@ -95,15 +62,15 @@ static bool open_to(CUdeviceptr p, CUdevice owner, CUdevice device)
 		result = vs_ipc_reach(p, device);
 	vs_thread_come_out(t);
 	if (result == CUDA_SUCCESS) {
-		atomic_fetch_and(&unreachable[device], ~bit(owner));
+		atomic_fetch_and(&unreachable[device], ~vs_copier_bit(owner));
 		return true;
 	}
 	if (result != CUDA_ERROR_OUT_OF_MEMORY)
-		atomic_fetch_or(&never_reached[device], bit(owner));
+		atomic_fetch_or(&never_reached[device], vs_copier_bit(owner));
 	vs_debug("device %d cannot be given access to device %d: copies "
 		 "between them become peer copies",
 		 device, owner);
-	atomic_fetch_or(&unreachable[device], bit(owner));
+	atomic_fetch_or(&unreachable[device], vs_copier_bit(owner));
 	return false;
 }
 
@@ -113,7 +80,7 @@ static bool open_span(const struct vs_span *span, uint64_t devices)
 	bool is_opened = false;
 
 	for (CUdevice d = 0; d < VS_MAX_DEVICES && devices >> d; d++) {
-		if (!(devices & bit(d)) || d == span->device)
+		if (!(devices & vs_copier_bit(d)) || d == span->device)
 			continue;
 		if (open_to(span->base, span->device, d))
 			is_opened = true;
@@ -240,7 +207,7 @@ bool vs_copy_open(const CUDA_MEMCPY3D *copy, struct vs_way way)
 	if ((!dst.is_ours && !src.is_ours) || is_past_end(&dst) ||
 	    is_past_end(&src))
 		return false;
-	devices = runners(way.stream);
+	devices = vs_copier_runners(way.stream);
 	if (dst.is_ours)
 		is_opened |= open_span(&dst.span, devices);
 	if (src.is_ours)
@@ -253,7 +220,14 @@ bool vs_copy_open_at(CUdeviceptr p, size_t size, struct vs_way way)
 	struct end end = end_at(CU_MEMORYTYPE_DEVICE, p, size);
 
 	return end.is_ours && !is_past_end(&end) &&
-	       open_span(&end.span, runners(way.stream));
+	       open_span(&end.span, vs_copier_runners(way.stream));
+}
+
+/* For a node, which may run at any time. */
+static void open_for_good(const struct vs_span *span, uint64_t devices)
+{
+	open_span(span, devices);
+	vs_pool_copies(span->base, devices);
 }
 
 static void open_node(const CUDA_MEMCPY3D *copy, uint64_t devices)
@@ -261,9 +235,9 @@ static void open_node(const CUDA_MEMCPY3D *copy, uint64_t devices)
 	struct end dst = destination(copy), src = source(copy);
 
 	if (dst.is_ours)
-		open_span(&dst.span, devices);
+		open_for_good(&dst.span, devices);
 	if (src.is_ours)
-		open_span(&src.span, devices);
+		open_for_good(&src.span, devices);
 }
 
 /* The devices that nodes were made for. */
@@ -282,7 +256,7 @@ static void open_set(CUdeviceptr p, uint64_t devices)
 	struct vs_span span;
 
 	if (vs_pool_find(p, &span))
-		open_span(&span, devices);
+		open_for_good(&span, devices);
 }
 
 void vs_copy_open_set(CUdeviceptr p, CUcontext ctx)
@@ -303,34 +277,6 @@ void vs_copy_open_set_moved(CUdeviceptr p)
 	open_set(p, atomic_load(&node_devices) | device_of(NULL));
 }
 
-/* Work of the devices that run it is waited for: see vs_copy_begin_peer(). */
-static void note_peer(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
-{
-	struct vs_span spans[2];
-	bool is_dst, is_src;
-	uint64_t devices;
-
-	if (vs_pool_count() == 0 && !vs_ipc_has_imports())
-		return;
-	is_dst = vs_pool_find(dst, &spans[0]);
-	is_src = vs_pool_find(src, &spans[1]);
-	if (!is_dst && !is_src && !vs_ipc_has_imports())
-		return;
-	devices = runners(stream);
-	if (!is_dst)
-		vs_ipc_note_copy(dst, devices);
-	if (!is_src)
-		vs_ipc_note_copy(src, devices);
-	devices |= is_dst ? bit(spans[0].device) : 0;
-	devices |= is_src ? bit(spans[1].device) : 0;
-	for (CUdevice d = 0; d < VS_MAX_DEVICES && devices >> d; d++) {
-		if (is_dst && devices & bit(d))
-			vs_pool_reach(dst, d, false);
-		if (is_src && devices & bit(d))
-			vs_pool_reach(src, d, false);
-	}
-}
-
 static CUcontext name_for(CUdeviceptr p, CUcontext named)
 {
 	struct vs_span span;
@@ -344,10 +290,11 @@ static CUcontext name_for(CUdeviceptr p, CUcontext named)
 		       : span.ctx;
 }
 
-void vs_copy_begin_peer(CUdeviceptr dst, CUcontext *dst_ctx, CUdeviceptr src,
-			CUcontext *src_ctx, CUstream stream)
+void vs_copy_begin_peer(struct vs_copier *copier, CUdeviceptr dst,
+			CUcontext *dst_ctx, CUdeviceptr src, CUcontext *src_ctx,
+			CUstream stream)
 {
-	note_peer(dst, src, stream);
+	vs_copier_begin_peer(copier, dst, src, stream);
 	*dst_ctx = name_for(dst, *dst_ctx);
 	*src_ctx = name_for(src, *src_ctx);
 }
@@ -356,8 +303,10 @@ void vs_copy_begin_peer(CUdeviceptr dst, CUcontext *dst_ctx, CUdeviceptr src,
 static bool is_apart(const struct end *end, uint64_t devices)
 {
 	for (CUdevice d = 0; d < VS_MAX_DEVICES && devices >> d; d++)
-		if (devices & bit(d) && end->is_ours && !is_past_end(end) &&
-		    atomic_load(&unreachable[d]) & bit(end->span.device))
+		if (devices & vs_copier_bit(d) && end->is_ours &&
+		    !is_past_end(end) &&
+		    atomic_load(&unreachable[d]) &
+			    vs_copier_bit(end->span.device))
 			return true;
 	return false;
 }
@@ -478,26 +427,36 @@ static CUresult peer_row(const struct end *dst, const struct end *src,
 	return result;
 }
 
+static CUresult make_between(const CUDA_MEMCPY3D *copy, const struct end *dst,
+			     const struct end *src, struct vs_way way)
+{
+	CUDA_MEMCPY3D_PEER c;
+
+	if (copy->Height == 1 && copy->Depth == 1 && dst->at && src->at)
+		return dst->type == CU_MEMORYTYPE_DEVICE &&
+				       src->type == CU_MEMORYTYPE_DEVICE
+			       ? peer_linear(dst, src, copy->WidthInBytes, way)
+			       : peer_row(dst, src, copy->WidthInBytes, way);
+	memcpy(&c, copy, sizeof(c));
+	set_ends(&c, dst, src);
+	return peer_3d(&c, way);
+}
+
 CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 {
 	struct end dst = destination(copy), src = source(copy);
-	uint64_t devices = runners(way.stream);
-	CUDA_MEMCPY3D_PEER c;
+	uint64_t devices = vs_copier_runners(way.stream);
+	struct vs_copier copier = {0};
+	CUresult result;
 
 	if (!is_apart(&dst, devices) && !is_apart(&src, devices))
 		return CUDA_ERROR_INVALID_VALUE;
 	resolve(&dst);
 	resolve(&src);
-	note_peer(dst.at, src.at, way.stream);
-	if (copy->Height == 1 && copy->Depth == 1 && dst.at && src.at)
-		return dst.type == CU_MEMORYTYPE_DEVICE &&
-				       src.type == CU_MEMORYTYPE_DEVICE
-			       ? peer_linear(&dst, &src, copy->WidthInBytes,
-					     way)
-			       : peer_row(&dst, &src, copy->WidthInBytes, way);
-	memcpy(&c, copy, sizeof(c));
-	set_ends(&c, &dst, &src);
-	return peer_3d(&c, way);
+	vs_copier_begin_peer(&copier, dst.at, src.at, way.stream);
+	result = make_between(copy, &dst, &src, way);
+	vs_copier_end(&copier);
+	return result;
 }
 
 static bool is_closed(CUdeviceptr p, CUstream stream)
@@ -512,17 +471,16 @@ static bool is_closed(CUdeviceptr p, CUstream stream)
 	if (!vs_pool_find(p, &span))
 		return false;
 	runner = device_of(ctx);
-	return runner && runner != bit(span.device) &&
+	return runner && runner != vs_copier_bit(span.device) &&
 	       !vs_peer_devices_are(__builtin_ctzll(runner), span.device);
 }
 
-bool vs_copy_refuses_set(CUdeviceptr dst, CUstream stream)
+bool vs_copy_refuses_set(struct vs_copier *copier, CUdeviceptr dst,
+			 CUstream stream)
 {
-	struct vs_runners by = {.stream = stream};
-
 	if (atomic_load(&has_opened) && is_closed(dst, stream))
 		return true;
-	vs_copy_note(dst, &by);
+	vs_copier_begin(copier, dst, 0, stream);
 	return false;
 }
 
@@ -533,17 +491,6 @@ static void add_owner(struct vs_order *order, const struct end *end)
 	if (owner && owner != order->current &&
 	    (order->n == 0 || owner != order->owners[0]))
 		order->owners[order->n++] = owner;
-}
-
-/* See Note [Copies of peers]. */
-static void note_ends(CUdeviceptr dst, CUdeviceptr src, CUstream stream)
-{
-	struct vs_runners by = {.stream = stream};
-
-	if (!vs_copy_may_be_of_peer())
-		return;
-	vs_copy_note(dst, &by);
-	vs_copy_note(src, &by);
 }
 
 /* In the order of contexts, or waited for: what it reaches must be known. */
@@ -576,7 +523,8 @@ void vs_copy_begin(struct vs_order *order, const CUDA_MEMCPY3D *copy,
 {
 	struct end dst = destination(copy), src = source(copy);
 
-	note_ends(dst.at, src.at, way.stream);
+	if (vs_copy_may_be_of_peer())
+		vs_copier_begin(&order->copier, dst.at, src.at, way.stream);
 	if (is_ordered(way))
 		begin(order, &dst, &src, way);
 }
@@ -586,7 +534,8 @@ void vs_copy_begin_row(struct vs_order *order, CUdeviceptr dst, CUdeviceptr src,
 {
 	struct end to, from;
 
-	note_ends(dst, src, way.stream);
+	if (vs_copy_may_be_of_peer())
+		vs_copier_begin(&order->copier, dst, src, way.stream);
 	if (!is_ordered(way))
 		return;
 	to = end_at(CU_MEMORYTYPE_UNIFIED, dst, size);
@@ -598,6 +547,7 @@ CUresult vs_order_close(const struct vs_order *order, CUresult result)
 {
 	CUstreamCaptureMode saved;
 
+	vs_copier_end(&order->copier);
 	for (unsigned i = 0; i < order->n; i++)
 		vs_pool_follow(order->owners[i], order->current);
 	if (!order->must_wait || result != CUDA_SUCCESS)

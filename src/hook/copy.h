@@ -15,12 +15,6 @@
  *
  * No locks here; nothing of this runs when a call succeeds.
  *
- * Note [Copies of peers]
- * Where peer access is enabled such a call succeeds as it came. The driver's
- * cuMemFree waits for it all the same (Note [Peers] in pool/fence.h), so the
- * pool is told before each copy and set which devices run it, until it knows
- * them all. Where no device has reached another's memory that is one flag.
- *
  * Note [Order of copies]
  * A copy in the NULL stream that reaches cuMemAlloc memory of another context
  * begins when the work that context has in its own NULL stream is done, and
@@ -51,6 +45,7 @@
 #ifndef VS_HOOK_COPY_H
 #define VS_HOOK_COPY_H
 
+#include "hook/copier.h"
 #include "hook/hook.h"
 #include "hook/memops.h"
 #include "pool/pool.h"
@@ -87,20 +82,12 @@ struct vs_order {
 	/* synchronous, and some of it is SYNC_MEMOPS memory (hook/memops) */
 	bool must_wait;
 	bool is_per_thread; /* then: in the thread's own NULL stream */
+	struct vs_copier copier;
 };
 
 static inline bool vs_order_is_due(struct vs_way way)
 {
 	return way.stream ? way.stream == CU_STREAM_LEGACY : !way.is_per_thread;
-}
-
-/* A device may reach memory of another one, or may have; never false again. */
-extern _Atomic bool vs_copy_has_peers;
-
-static inline bool vs_copy_may_be_of_peer(void)
-{
-	return vs_unlikely(
-		atomic_load_explicit(&vs_copy_has_peers, memory_order_relaxed));
 }
 
 /*
@@ -132,8 +119,8 @@ static inline bool vs_copy_is_due(struct vs_way way)
 }
 
 /*
- * Before such a copy, see Note [Order of copies] and Note [Copies of peers],
- * and after it. Cheap unless it reaches other contexts.
+ * Before such a copy, see Note [Order of copies] and Note [Copies of peers] in
+ * hook/copier.h, and after it. Cheap unless it reaches other contexts.
  */
 void vs_copy_begin(struct vs_order *order, const CUDA_MEMCPY3D *copy,
 		   struct vs_way way) __attribute__((cold));
@@ -147,7 +134,8 @@ CUresult vs_order_close(const struct vs_order *order, CUresult result)
 static inline CUresult vs_order_end(const struct vs_order *order,
 				    CUresult result)
 {
-	if (vs_likely(order->n == 0 && !order->must_wait))
+	if (vs_likely(order->n == 0 && !order->must_wait &&
+		      !order->copier.devices))
 		return result;
 	return vs_order_close(order, result);
 }
@@ -224,8 +212,11 @@ CUresult vs_copy_between_row(CUdeviceptr dst, CUdeviceptr src, size_t size,
 			if (vs_copy_is_due(way))                               \
 				begin_;                                        \
 			result = vs_real.api(__VA_ARGS__);                     \
-			if (vs_refused(result) && open_)                       \
+			if (vs_refused(result) && open_) {                     \
+				order = (struct vs_order){.n = 0};             \
+				begin_;                                        \
 				result = vs_real.api(__VA_ARGS__);             \
+			}                                                      \
 			if (vs_refused(result))                                \
 				result = between_;                             \
 			result = vs_order_end(&order, result);                 \
@@ -246,36 +237,29 @@ CUresult vs_copy_between_row(CUdeviceptr dst, CUdeviceptr src, size_t size,
  * peer (CUDA_ERROR_INVALID_VALUE, seen on two H200), and so it does with VMM
  * memory that is not open; that copies have opened it may not be seen.
  */
-bool vs_copy_refuses_set(CUdeviceptr dst, CUstream stream)
-	__attribute__((cold));
+bool vs_copy_refuses_set(struct vs_copier *copier, CUdeviceptr dst,
+			 CUstream stream) __attribute__((cold));
 
-/* Before each set; see Note [Copies of peers], too. */
-static inline bool vs_set_is_refused(CUdeviceptr dst, CUstream stream)
+/* Before each set, that `copier` (all zero) ends. */
+static inline bool vs_set_is_refused(struct vs_copier *copier, CUdeviceptr dst,
+				     CUstream stream)
 {
-	return vs_copy_may_be_of_peer() && vs_copy_refuses_set(dst, stream);
+	return vs_copy_may_be_of_peer() &&
+	       vs_copy_refuses_set(copier, dst, stream);
 }
 
 /* Memory may be open to a device without peer access; never withdrawn. */
 void vs_copy_note_opened(void);
 
-/* The devices that run a call in `stream`; found out once, if need be. */
-struct vs_runners {
-	CUstream stream;
-	bool is_known;
-	uint64_t devices;
-};
-
-/* Before a call reaches `p`, if vs_copy_may_be_of_peer(). */
-void vs_copy_note(CUdeviceptr p, struct vs_runners *by) __attribute__((cold));
-
 /*
- * Before a peer copy of the program's own, which needs no access: work of the
- * devices that run it is waited for before the memory is used again. The
- * contexts become those that it is to name, where the program names none (the
- * current one, to the driver) or another, of whatever device: see Note [Order
- * of copies]. One that has ended is left to the driver.
+ * Before a peer copy of the program's own, which needs no access; `copier` (all
+ * zero) is to be ended after it. The contexts become those that it is to name,
+ * where the program names none (the current one, to the driver) or another, of
+ * whatever device: see Note [Order of copies]. One that has ended is left to
+ * the driver.
  */
-void vs_copy_begin_peer(CUdeviceptr dst, CUcontext *dst_ctx, CUdeviceptr src,
-			CUcontext *src_ctx, CUstream stream);
+void vs_copy_begin_peer(struct vs_copier *copier, CUdeviceptr dst,
+			CUcontext *dst_ctx, CUdeviceptr src, CUcontext *src_ctx,
+			CUstream stream);
 
 #endif

@@ -175,7 +175,7 @@ static bool is_batch_beyond(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
 	return false;
 }
 
-/* See Note [Copies of peers]. */
+/* See Note [Copies of peers] in hook/copier.h. */
 static void note_batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t count,
 		       CUstream stream)
 {
@@ -183,9 +183,9 @@ static void note_batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t count,
 
 	for (size_t i = 0; vs_copy_may_be_of_peer() && i < count; i++) {
 		if (dsts)
-			vs_copy_note(dsts[i], &by);
+			vs_copier_stays(dsts[i], &by);
 		if (srcs)
-			vs_copy_note(srcs[i], &by);
+			vs_copier_stays(srcs[i], &by);
 	}
 }
 
@@ -198,7 +198,7 @@ static bool open_operand(const CUmemcpy3DOperand *o, struct vs_way way)
 static void note_operand(const CUmemcpy3DOperand *o, struct vs_runners *by)
 {
 	if (o->type == CU_MEMCPY_OPERAND_TYPE_POINTER)
-		vs_copy_note(o->op.ptr.ptr, by);
+		vs_copier_stays(o->op.ptr.ptr, by);
 }
 
 static void note_batch_3d(CUDA_MEMCPY3D_BATCH_OP *copies, size_t n,

@@ -146,42 +146,44 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyDtoHAsync_v2_ptsz(void *dst, CUdeviceptr src,
 		      VS_ASYNC_PT(stream), dst, src, size, stream);
 }
 
+/* A peer copy: how, and the driver's arguments after the four ends. */
+#define PEER(api, how, ...)                                                    \
+	__extension__({                                                        \
+		const struct vs_way way = how;                                 \
+		CUresult result = CUDA_ERROR_INVALID_VALUE;                    \
+		struct vs_copier copier = {0};                                 \
+                                                                               \
+		if (!(VS_ENTER_WORK(api, way.stream) &&                        \
+		      vs_row_is_beyond(dst, src, size))) {                     \
+			vs_copy_begin_peer(&copier, dst, &dst_ctx, src,        \
+					   &src_ctx, way.stream);              \
+			result = vs_real.api(dst, dst_ctx, src, src_ctx,       \
+					     __VA_ARGS__);                     \
+			vs_copier_end(&copier);                                \
+			result = vs_copy_ended(result, dst, src, way);         \
+		}                                                              \
+		vs_seen(result);                                               \
+	})
+
 VS_EXPORT CUresult CUDAAPI cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_ctx,
 					CUdeviceptr src, CUcontext src_ctx,
 					size_t size)
 {
-	if (VS_ENTER_WORK(cuMemcpyPeer, NULL) &&
-	    vs_row_is_beyond(dst, src, size))
-		return vs_seen(CUDA_ERROR_INVALID_VALUE);
-	vs_copy_begin_peer(dst, &dst_ctx, src, &src_ctx, NULL);
-	return vs_seen(vs_copy_ended(
-		vs_real.cuMemcpyPeer(dst, dst_ctx, src, src_ctx, size), dst,
-		src, VS_PLAIN));
+	return PEER(cuMemcpyPeer, VS_PLAIN, size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyPeer_ptds(CUdeviceptr dst, CUcontext dst_ctx,
 					     CUdeviceptr src, CUcontext src_ctx,
 					     size_t size)
 {
-	if (VS_ENTER_WORK(cuMemcpyPeer_ptds, NULL) &&
-	    vs_row_is_beyond(dst, src, size))
-		return vs_seen(CUDA_ERROR_INVALID_VALUE);
-	vs_copy_begin_peer(dst, &dst_ctx, src, &src_ctx, NULL);
-	return vs_seen(vs_copy_ended(
-		vs_real.cuMemcpyPeer_ptds(dst, dst_ctx, src, src_ctx, size),
-		dst, src, VS_PLAIN_PT));
+	return PEER(cuMemcpyPeer_ptds, VS_PLAIN_PT, size);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_ctx,
 					     CUdeviceptr src, CUcontext src_ctx,
 					     size_t size, CUstream stream)
 {
-	if (VS_ENTER_WORK(cuMemcpyPeerAsync, stream) &&
-	    vs_row_is_beyond(dst, src, size))
-		return vs_seen(CUDA_ERROR_INVALID_VALUE);
-	vs_copy_begin_peer(dst, &dst_ctx, src, &src_ctx, stream);
-	return vs_seen(vs_real.cuMemcpyPeerAsync(dst, dst_ctx, src, src_ctx,
-						 size, stream));
+	return PEER(cuMemcpyPeerAsync, VS_ASYNC(stream), size, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpyPeerAsync_ptsz(CUdeviceptr dst,
@@ -190,10 +192,5 @@ VS_EXPORT CUresult CUDAAPI cuMemcpyPeerAsync_ptsz(CUdeviceptr dst,
 						  CUcontext src_ctx,
 						  size_t size, CUstream stream)
 {
-	if (VS_ENTER_WORK(cuMemcpyPeerAsync_ptsz, stream) &&
-	    vs_row_is_beyond(dst, src, size))
-		return vs_seen(CUDA_ERROR_INVALID_VALUE);
-	vs_copy_begin_peer(dst, &dst_ctx, src, &src_ctx, stream);
-	return vs_seen(vs_real.cuMemcpyPeerAsync_ptsz(dst, dst_ctx, src,
-						      src_ctx, size, stream));
+	return PEER(cuMemcpyPeerAsync_ptsz, VS_ASYNC_PT(stream), size, stream);
 }

@@ -197,8 +197,10 @@ static CUdeviceptr end_of_peer(CUmemorytype type, CUdeviceptr p)
 }
 
 /* Before the copy; what the driver is to be given for it, `with` or `c`. */
-static const CUDA_MEMCPY3D_PEER *
-peer_3d(const CUDA_MEMCPY3D_PEER *c, CUDA_MEMCPY3D_PEER *with, CUstream stream)
+static const CUDA_MEMCPY3D_PEER *peer_3d(struct vs_copier *copier,
+					 const CUDA_MEMCPY3D_PEER *c,
+					 CUDA_MEMCPY3D_PEER *with,
+					 CUstream stream)
 {
 	CUdeviceptr dst, src;
 
@@ -207,15 +209,16 @@ peer_3d(const CUDA_MEMCPY3D_PEER *c, CUDA_MEMCPY3D_PEER *with, CUstream stream)
 	dst = end_of_peer(c->dstMemoryType, c->dstDevice);
 	src = end_of_peer(c->srcMemoryType, c->srcDevice);
 	*with = *c;
-	vs_copy_begin_peer(dst, &with->dstContext, src, &with->srcContext,
-			   stream);
+	vs_copy_begin_peer(copier, dst, &with->dstContext, src,
+			   &with->srcContext, stream);
 	return with;
 }
 
-/* After a synchronous one. */
-static CUresult peer_3d_ended(CUresult result, const CUDA_MEMCPY3D_PEER *c,
-			      struct vs_way way)
+/* After it, as the driver answered. */
+static CUresult peer_3d_ended(CUresult result, const struct vs_copier *copier,
+			      const CUDA_MEMCPY3D_PEER *c, struct vs_way way)
 {
+	vs_copier_end(copier);
 	if (result == CUDA_SUCCESS)
 		result = vs_copy_ended(
 			result, end_of_peer(c->dstMemoryType, c->dstDevice),
@@ -223,46 +226,43 @@ static CUresult peer_3d_ended(CUresult result, const CUDA_MEMCPY3D_PEER *c,
 	return vs_seen(result);
 }
 
+/* How, and the driver's arguments. */
+#define PEER(api, how, ...)                                                    \
+	__extension__({                                                        \
+		const struct vs_way way = how;                                 \
+		struct vs_copier copier = {0};                                 \
+		CUDA_MEMCPY3D_PEER with;                                       \
+		CUresult result;                                               \
+                                                                               \
+		if (VS_ENTER_WORK(api, way.stream) && is_beyond_peer(copy)) {  \
+			result = vs_seen(CUDA_ERROR_INVALID_VALUE);            \
+		} else {                                                       \
+			copy = peer_3d(&copier, copy, &with, way.stream);      \
+			result = peer_3d_ended(vs_real.api(__VA_ARGS__),       \
+					       &copier, copy, way);            \
+		}                                                              \
+		result;                                                        \
+	})
+
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER *copy)
 {
-	CUDA_MEMCPY3D_PEER with;
-
-	if (VS_ENTER_WORK(cuMemcpy3DPeer, NULL) && is_beyond_peer(copy))
-		return vs_seen(CUDA_ERROR_INVALID_VALUE);
-	copy = peer_3d(copy, &with, NULL);
-	return peer_3d_ended(vs_real.cuMemcpy3DPeer(copy), copy, VS_PLAIN);
+	return PEER(cuMemcpy3DPeer, VS_PLAIN, copy);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeer_ptds(const CUDA_MEMCPY3D_PEER *copy)
 {
-	CUDA_MEMCPY3D_PEER with;
-
-	if (VS_ENTER_WORK(cuMemcpy3DPeer_ptds, NULL) && is_beyond_peer(copy))
-		return vs_seen(CUDA_ERROR_INVALID_VALUE);
-	copy = peer_3d(copy, &with, NULL);
-	return peer_3d_ended(vs_real.cuMemcpy3DPeer_ptds(copy), copy,
-			     VS_PLAIN_PT);
+	return PEER(cuMemcpy3DPeer_ptds, VS_PLAIN_PT, copy);
 }
 
 VS_EXPORT CUresult CUDAAPI cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *copy,
 					       CUstream stream)
 {
-	CUDA_MEMCPY3D_PEER with;
-
-	if (VS_ENTER_WORK(cuMemcpy3DPeerAsync, stream) && is_beyond_peer(copy))
-		return vs_seen(CUDA_ERROR_INVALID_VALUE);
-	copy = peer_3d(copy, &with, stream);
-	return vs_seen(vs_real.cuMemcpy3DPeerAsync(copy, stream));
+	return PEER(cuMemcpy3DPeerAsync, VS_ASYNC(stream), copy, stream);
 }
 
 VS_EXPORT CUresult CUDAAPI
 cuMemcpy3DPeerAsync_ptsz(const CUDA_MEMCPY3D_PEER *copy, CUstream stream)
 {
-	CUDA_MEMCPY3D_PEER with;
-
-	if (VS_ENTER_WORK(cuMemcpy3DPeerAsync_ptsz, stream) &&
-	    is_beyond_peer(copy))
-		return vs_seen(CUDA_ERROR_INVALID_VALUE);
-	copy = peer_3d(copy, &with, stream);
-	return vs_seen(vs_real.cuMemcpy3DPeerAsync_ptsz(copy, stream));
+	return PEER(cuMemcpy3DPeerAsync_ptsz, VS_ASYNC_PT(stream), copy,
+		    stream);
 }

@@ -38,12 +38,15 @@ static inline bool is_beyond(CUdeviceptr dst, size_t size, struct vs_way way)
 	__extension__({                                                        \
 		const struct vs_way way = how;                                 \
 		CUresult result = CUDA_ERROR_INVALID_VALUE;                    \
+		struct vs_copier copier = {0};                                 \
                                                                                \
 		if (!(VS_ENTER_WORK(api, way.stream) &&                        \
 		      is_beyond(dst, size, way)) &&                            \
-		    !vs_set_is_refused(dst, way.stream))                       \
-			result = vs_seen(vs_copy_ended(                        \
-				vs_real.api(dst, __VA_ARGS__), dst, 0, way));  \
+		    !vs_set_is_refused(&copier, dst, way.stream)) {            \
+			result = vs_real.api(dst, __VA_ARGS__);                \
+			vs_copier_end(&copier);                                \
+			result = vs_seen(vs_copy_ended(result, dst, 0, way));  \
+		}                                                              \
 		result;                                                        \
 	})
 

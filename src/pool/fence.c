@@ -42,6 +42,18 @@ void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 	f->began_ticks = vs_vmm_ticks();
 }
 
+void vs_fence_note_copy(struct vs_fence *f, CUdevice device)
+{
+	uint64_t tag;
+
+	atomic_fetch_or(&f->copiers, (uint64_t)1 << device);
+	do {
+		tag = vs_fence_tag(f);
+		vs_fence_note(&f->copied[device], tag);
+		/* a marker that ended this epoch may have missed the note */
+	} while (vs_fence_tag(f) != tag);
+}
+
 void vs_fence_failed(struct vs_fence *f, const char *call, CUresult r)
 {
 	if (r == CUDA_ERROR_OUT_OF_MEMORY || r == CUDA_ERROR_NOT_PERMITTED)
@@ -114,8 +126,8 @@ static bool record_in_all(struct vs_fence *f, struct vs_event **events)
 {
 	bool is_curt = atomic_load(&f->is_curt) && !f->is_ordered;
 	struct vs_ctx_set set;
-	bool is_good = vs_ctx_gather(
-		&set, atomic_load(is_curt ? f->counting : f->reach));
+	bool is_good = vs_ctx_gather(&set, is_curt ? vs_fence_counting(f)
+						   : atomic_load(f->reach));
 
 	for (int i = 0; is_good && i < set.n; i++)
 		is_good = record_in(f, set.list[i], events);
@@ -250,7 +262,7 @@ static bool is_waited_for(struct vs_fence *f, const struct vs_event *e)
 {
 	return !vs_ctx_is_beyond(e->ctx) &&
 	       (!atomic_load_explicit(&f->is_curt, memory_order_relaxed) ||
-		atomic_load(f->counting) >> e->ctx->device & 1);
+		vs_fence_counting(f) >> e->ctx->device & 1);
 }
 
 /*

@@ -23,7 +23,12 @@
  * loop on this device, would stop all reuse. So from the first wait on that
  * lasts longer than COURTESY a marker goes by the contexts that count: those of
  * the device, and of devices that have copied or set any of its memory (Note
- * [Copies of peers] in hook/copy.h). No wait beside a capture tells such a copy
+ * [Copies of peers] in hook/copier.h) since the last marker that was complete:
+ * that one covers what they did before. Where a graph has such a copy, which
+ * may run at any time, its device counts for good. A copy is noted when it was
+ * given to its stream, as a free is tagged (Note [Tag and record]): either the
+ * marker that ends the epoch of the note finds it, or it is noted again with
+ * the next epoch. No wait beside a capture tells such a copy
  * from a kernel, be it that of a collective, whose other half comes after this
  * very free: where another device counts, what is freed there stays pending,
  * until it is needed or a marker can be had.
@@ -69,6 +74,7 @@
 #include "base/knob.h"
 #include "base/stat.h"
 #include "base/stream.h"
+#include "driver/vmm.h"
 #include "pool/capture.h"
 #include "pool/ctx.h"
 #include "pool/event.h"
@@ -131,7 +137,7 @@ struct vs_fence {
 	_Atomic uint64_t slow; /* a wait for this epoch ran out of time */
 	_Atomic uint64_t slow_patience; /* this much, ns */
 	_Atomic uint64_t *reach; /* devices whose contexts reach the memory */
-	/* of them, those that count; see Note [Peers] */
+	/* of them, those that count for good; see Note [Peers] */
 	_Atomic uint64_t *counting;
 	_Atomic bool is_curt;	  /* markers go by those alone */
 	pthread_mutex_t barrier;  /* one at a time; before all other locks */
@@ -140,6 +146,9 @@ struct vs_fence {
 	uint64_t began_ns, began_ticks; /* constant: clock, ticks at the init */
 	_Atomic uint64_t broke;		/* is_broken: the last time; ns */
 	_Atomic bool is_told;		/* that was said */
+	/* devices that have copied the memory, and the tag of the last time */
+	_Atomic uint64_t copiers;
+	_Atomic uint64_t copied[VS_MAX_DEVICES];
 };
 
 void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
@@ -209,13 +218,32 @@ static inline bool vs_fence_is_bare(const struct vs_fence *f)
 	       atomic_load_explicit(&f->covered, memory_order_relaxed);
 }
 
-/* Other devices have copied the memory; see Note [Peers]. */
-static inline bool vs_fence_counts_others(const struct vs_fence *f)
+/* The devices that count now; see Note [Peers]. */
+static inline uint64_t vs_fence_counting(const struct vs_fence *f)
 {
 	uint64_t counting = atomic_load(f->counting);
+	uint64_t complete = atomic_load(&f->complete);
+	uint64_t left = atomic_load(&f->copiers) & ~counting;
+
+	for (; left; left &= left - 1)
+		if (atomic_load(&f->copied[__builtin_ctzll(left)]) > complete)
+			counting |= left & -left;
+	return counting;
+}
+
+/* One of them is another. */
+static inline bool vs_fence_counts_others(const struct vs_fence *f)
+{
+	uint64_t counting = vs_fence_counting(f);
 
 	return (counting & (counting - 1)) != 0;
 }
+
+/*
+ * Work of another device that copies or sets the memory was given to its stream
+ * before the call; the program has not been told so yet. Any thread.
+ */
+void vs_fence_note_copy(struct vs_fence *f, CUdevice device);
 
 /* Markers are the driver's events, and none has failed. */
 static inline bool vs_fence_has_events(const struct vs_fence *f)

@@ -81,3 +81,29 @@ void vs_pool_ctx_come(void)
 	if (vs_pool_ctx_count() > 1)
 		vs_pool_lend_all();
 }
+
+void vs_pool_copied(CUdeviceptr p, uint64_t devices)
+{
+	struct vs_pool *pool = vs_pool_at(p);
+
+	devices &= vs_pool_uncounted(p);
+	for (; devices; devices &= devices - 1)
+		vs_fence_note_copy(&pool->fence, __builtin_ctzll(devices));
+}
+
+void vs_pool_copies(CUdeviceptr p, uint64_t devices)
+{
+	struct vs_pool *pool = vs_pool_at(p);
+
+	devices &= vs_pool_uncounted(p);
+	if (devices)
+		atomic_fetch_or(&pool->counting, devices);
+}
+
+uint64_t vs_pool_uncounted(CUdeviceptr p)
+{
+	struct vs_pool *pool = vs_pool_at(p);
+
+	return pool ? atomic_load(&pool->reach) & ~atomic_load(&pool->counting)
+		    : 0;
+}

@@ -542,8 +542,6 @@ CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened)
 
 	if (!pool || device == pool->dev.device)
 		return CUDA_SUCCESS;
-	if (!(atomic_load(&pool->counting) & bit))
-		atomic_fetch_or(&pool->counting, bit);
 	if (!(atomic_load(&pool->reach) & bit)) {
 		atomic_fetch_or(&pool->reach, bit);
 		vs_newcomer_welcome(pool, device);
@@ -557,14 +555,6 @@ CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened)
 		return CUDA_SUCCESS;
 	}
 	return allow_peer(pool, device);
-}
-
-uint64_t vs_pool_uncounted(CUdeviceptr p)
-{
-	struct vs_pool *pool = vs_pool_at(p);
-
-	return pool ? atomic_load(&pool->reach) & ~atomic_load(&pool->counting)
-		    : 0;
 }
 
 uint64_t vs_pool_peers(CUdevice device)

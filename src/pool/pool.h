@@ -289,8 +289,16 @@ uint64_t vs_pool_peers(CUdevice device);
  */
 CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened);
 /*
- * Devices (bits) with access to the memory at `p` that have copied and set none
- * of it so far; see Note [Peers] in pool/fence.h. None: it is not the pool's.
+ * Work of `devices` (bits) that copies or sets memory of the pool that holds
+ * `p`, be it any, see Note [Peers] in pool/fence.h: such work was given to its
+ * stream before the call; or a graph has it, which may be launched at any time.
+ * Those the memory is not open to do not matter. Any thread.
+ */
+void vs_pool_copied(CUdeviceptr p, uint64_t devices);
+void vs_pool_copies(CUdeviceptr p, uint64_t devices);
+/*
+ * Devices (bits) with access to the memory at `p` of which the latter is not
+ * known. None: it is not the pool's.
  */
 uint64_t vs_pool_uncounted(CUdeviceptr p);
 

@@ -171,7 +171,7 @@ struct vs_pool {
 	_Atomic uint64_t peers; /* devices with access to our chunks */
 	_Atomic uint64_t reach; /* peers and the device itself */
 	_Atomic uint64_t
-		counting; /* of them, see Note [Peers] in pool/fence.h */
+		counting; /* for good, see Note [Peers] in pool/fence.h */
 
 	/* knobs, in bytes of this device; constant */
 	uint64_t memory_limit; /* UINT64_MAX: none */

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_meet [captured | rounds]: two devices of one process, a thread for
- * each, as a framework has them. Their kernels meet, as those of a collective
- * do: each runs until the other is there. One thread gives its half, and
- * captures its next graph (or does not); the other frees what it has finished
- * with before it gives its own. A cuMemFree waits for no kernel of another
- * device.
+ * victim_meet [captured | rounds | later]: two devices of one process, a thread
+ * for each, as a framework has them. Their kernels meet, as those of a
+ * collective do: each runs until the other is there. One thread gives its half,
+ * and captures its next graph (or does not); the other frees what it has
+ * finished with before it gives its own. A cuMemFree waits for no kernel of
+ * another device.
  *
  * rounds: beside a capture, and work that is complete each time, one goes round
  * with many times the memory that the device has.
+ *
+ * later: the same while a kernel of the other device waits for the host, which
+ * began long after that device's last copy of the memory was done.
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -77,6 +80,47 @@ static void go_round(CUstream stream)
 	puts("round");
 }
 
+/* Many times the memory that the device has, that of `ctx[0]`. */
+static void fill_often(CUstream stream, int rounds)
+{
+	CUdeviceptr filled[7];
+	size_t free_bytes, total;
+
+	for (int i = 0; i < rounds; i++) {
+		TRY(cuMemGetInfo(&free_bytes, &total));
+		for (int j = 0; j < 7; j++) {
+			filled[j] = victim_alloc(total / 10 + (size_t)i * MiB);
+			TRY(cuMemsetD8Async(filled[j], i, MiB, stream));
+		}
+		TRY(cuStreamSynchronize(stream));
+		for (int j = 0; j < 7; j++)
+			victim_free(filled[j]);
+	}
+}
+
+static void wait_later(CUstream stream)
+{
+	void *arguments[] = {&met_at};
+	CUstream other;
+
+	TRY(cuCtxSetCurrent(ctx[1]));
+	TRY(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	TRY(cuMemcpyDtoDAsync(weights[1], weights[0], MiB, other));
+	TRY(cuMemsetD8Async(weights[0], 1, MiB, other));
+	TRY(cuMemcpyPeerAsync(weights[1], ctx[1], weights[0], ctx[0], MiB,
+			      other));
+	TRY(cuStreamSynchronize(other));
+	TRY(cuCtxSetCurrent(ctx[0]));
+	fill_often(stream, 4);
+	TRY(cuCtxSetCurrent(ctx[1]));
+	victim_launch(spin, other, arguments);
+	TRY(cuCtxSetCurrent(ctx[0]));
+	fill_often(stream, 12);
+	*is_met = 1;
+	TRY(cuStreamSynchronize(other));
+	puts("later");
+}
+
 int main(int argc, char **argv)
 {
 	pthread_t thread;
@@ -97,6 +141,10 @@ int main(int argc, char **argv)
 	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	if (argc > 1 && !strcmp(argv[1], "rounds")) {
 		go_round(stream);
+		return 0;
+	}
+	if (argc > 1 && !strcmp(argv[1], "later")) {
+		wait_later(stream);
 		return 0;
 	}
 	pthread_barrier_init(&barrier, NULL, 2);

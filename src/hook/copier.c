@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: MIT */
+#include "hook/copier.h"
+
+#include "driver/real.h"
+#include "driver/vmm.h"
+#include "hook/ipc.h"
+#include "pool/capture.h"
+#include "pool/pool.h"
+
+_Atomic bool vs_copy_has_peers;
+
+uint64_t vs_copier_runners(CUstream stream)
+{
+	CUcontext current = vs_vmm_current(), ctx;
+	uint64_t devices = vs_copier_bit(vs_pool_ctx_device(current));
+
+	if (vs_vmm_is_created(stream) && vs_real.cuStreamGetCtx &&
+	    vs_real.cuStreamGetCtx(stream, &ctx) == CUDA_SUCCESS &&
+	    ctx != current)
+		devices |= vs_copier_bit(vs_pool_ctx_device(ctx));
+	return devices;
+}
+
+/* The runners that reach memory of another device there. */
+static uint64_t strangers(CUdeviceptr p, struct vs_runners *by)
+{
+	uint64_t devices = p ? vs_pool_uncounted(p) : 0;
+
+	if (devices && !by->is_known) {
+		by->devices = vs_copier_runners(by->stream);
+		by->is_known = true;
+	}
+	return devices & by->devices;
+}
+
+void vs_copier_stays(CUdeviceptr p, struct vs_runners *by)
+{
+	vs_pool_copies(p, strangers(p, by));
+}
+
+/* What is captured may run again, unseen. */
+static bool may_be_captured(void)
+{
+	return vs_capture_count() > 0;
+}
+
+void vs_copier_begin(struct vs_copier *copier, CUdeviceptr dst, CUdeviceptr src,
+		     CUstream stream)
+{
+	struct vs_runners by = {.stream = stream};
+	uint64_t devices = strangers(dst, &by) | strangers(src, &by);
+
+	if (!devices)
+		return;
+	if (may_be_captured()) {
+		vs_pool_copies(dst, devices);
+		vs_pool_copies(src, devices);
+		return;
+	}
+	*copier = (struct vs_copier){devices, {dst, src}};
+}
+
+void vs_copier_close(const struct vs_copier *copier)
+{
+	vs_pool_copied(copier->ends[0], copier->devices);
+	vs_pool_copied(copier->ends[1], copier->devices);
+}
+
+/* Work of these devices will reach what lies there. */
+static void reach(CUdeviceptr p, uint64_t devices)
+{
+	for (; devices; devices &= devices - 1)
+		vs_pool_reach(p, __builtin_ctzll(devices), false);
+}
+
+void vs_copier_begin_peer(struct vs_copier *copier, CUdeviceptr dst,
+			  CUdeviceptr src, CUstream stream)
+{
+	struct vs_span spans[2];
+	bool is_dst, is_src;
+	uint64_t devices;
+
+	if (vs_pool_count() == 0 && !vs_ipc_has_imports())
+		return;
+	is_dst = vs_pool_find(dst, &spans[0]);
+	is_src = vs_pool_find(src, &spans[1]);
+	if (!is_dst && !is_src && !vs_ipc_has_imports())
+		return;
+	devices = vs_copier_runners(stream);
+	if (!is_dst)
+		vs_ipc_note_copy(dst, devices);
+	if (!is_src)
+		vs_ipc_note_copy(src, devices);
+	devices |= is_dst ? vs_copier_bit(spans[0].device) : 0;
+	devices |= is_src ? vs_copier_bit(spans[1].device) : 0;
+	reach(dst, devices);
+	reach(src, devices);
+	if (may_be_captured()) {
+		vs_pool_copies(dst, devices);
+		vs_pool_copies(src, devices);
+		return;
+	}
+	*copier = (struct vs_copier){devices, {dst, src}};
+}
