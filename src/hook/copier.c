@@ -57,13 +57,13 @@ void vs_copier_begin(struct vs_copier *copier, CUdeviceptr dst, CUdeviceptr src,
 		vs_pool_copies(src, devices);
 		return;
 	}
-	*copier = (struct vs_copier){devices, {dst, src}};
+	*copier = (struct vs_copier){devices, stream, {dst, src}};
 }
 
 void vs_copier_close(const struct vs_copier *copier)
 {
-	vs_pool_copied(copier->ends[0], copier->devices);
-	vs_pool_copied(copier->ends[1], copier->devices);
+	vs_pool_copied(copier->ends[0], copier->devices, copier->stream);
+	vs_pool_copied(copier->ends[1], copier->devices, copier->stream);
 }
 
 /* Work of these devices will reach what lies there. */
@@ -100,5 +100,5 @@ void vs_copier_begin_peer(struct vs_copier *copier, CUdeviceptr dst,
 		vs_pool_copies(src, devices);
 		return;
 	}
-	*copier = (struct vs_copier){devices, {dst, src}};
+	*copier = (struct vs_copier){devices, stream, {dst, src}};
 }

@@ -58,6 +58,7 @@ void vs_copier_stays(CUdeviceptr p, struct vs_runners *by)
 /* A call that is made now; all zero: it reaches no memory of other devices. */
 struct vs_copier {
 	uint64_t devices; /* that run it, or may */
+	CUstream stream;
 	CUdeviceptr ends[2];
 };
 

@@ -287,7 +287,7 @@ static bool marker_is_done(struct vs_fence *f, struct vs_marker *m)
 		e->next = NULL;
 		vs_events_keep(&f->spare, e);
 	}
-	return true;
+	return f->copies.n == 0 || vs_copies_are_done(f, m->epoch);
 }
 
 /* There is something to look at. */
@@ -531,6 +531,7 @@ void vs_fence_waited(struct vs_fence *f, uint64_t epoch)
 void vs_fence_forget(struct vs_fence *f, struct vs_ctx *ctx)
 {
 	pthread_mutex_lock(&f->lock);
+	vs_copies_forget(f, ctx);
 	vs_events_drop(&f->spare, ctx);
 	for (unsigned i = f->head; i != f->tail; i++)
 		vs_events_drop(&f->ring[i % VS_MARKERS].events, ctx);

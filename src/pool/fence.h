@@ -76,6 +76,7 @@
 #include "base/stream.h"
 #include "driver/vmm.h"
 #include "pool/capture.h"
+#include "pool/copies.h"
 #include "pool/ctx.h"
 #include "pool/event.h"
 
@@ -149,6 +150,7 @@ struct vs_fence {
 	/* devices that have copied the memory, and the tag of the last time */
 	_Atomic uint64_t copiers;
 	_Atomic uint64_t copied[VS_MAX_DEVICES];
+	struct vs_copies copies;
 };
 
 void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
@@ -231,12 +233,18 @@ static inline uint64_t vs_fence_counting(const struct vs_fence *f)
 	return counting;
 }
 
+/* And those that would but for Note [Copies one by one]. */
+static inline uint64_t vs_fence_copying(const struct vs_fence *f)
+{
+	return vs_fence_counting(f) | atomic_load(&f->copies.devices);
+}
+
 /* One of them is another. */
 static inline bool vs_fence_counts_others(const struct vs_fence *f)
 {
-	uint64_t counting = vs_fence_counting(f);
+	uint64_t copying = vs_fence_copying(f);
 
-	return (counting & (counting - 1)) != 0;
+	return (copying & (copying - 1)) != 0;
 }
 
 /*

@@ -82,11 +82,26 @@ void vs_pool_ctx_come(void)
 		vs_pool_lend_all();
 }
 
-void vs_pool_copied(CUdeviceptr p, uint64_t devices)
+/* The driver may call back: not under the lock of a fence, then. */
+static bool add_copy(struct vs_fence *f, CUstream stream)
+{
+	struct vs_thread *t = vs_thread_self();
+	bool is_added;
+
+	if (!vs_thread_go_within(t))
+		return false;
+	is_added = vs_copies_add(f, stream);
+	vs_thread_come_out(t);
+	return is_added;
+}
+
+void vs_pool_copied(CUdeviceptr p, uint64_t devices, CUstream stream)
 {
 	struct vs_pool *pool = vs_pool_at(p);
 
 	devices &= vs_pool_uncounted(p);
+	if (!devices || add_copy(&pool->fence, stream))
+		return;
 	for (; devices; devices &= devices - 1)
 		vs_fence_note_copy(&pool->fence, __builtin_ctzll(devices));
 }

@@ -290,11 +290,11 @@ uint64_t vs_pool_peers(CUdevice device);
 CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened);
 /*
  * Work of `devices` (bits) that copies or sets memory of the pool that holds
- * `p`, be it any, see Note [Peers] in pool/fence.h: such work was given to its
- * stream before the call; or a graph has it, which may be launched at any time.
- * Those the memory is not open to do not matter. Any thread.
+ * `p`, be it any, see Note [Peers] in pool/fence.h: such work was given to
+ * `stream` before the call; or a graph has it, which may be launched at any
+ * time. Those the memory is not open to do not matter. Any thread.
  */
-void vs_pool_copied(CUdeviceptr p, uint64_t devices);
+void vs_pool_copied(CUdeviceptr p, uint64_t devices, CUstream stream);
 void vs_pool_copies(CUdeviceptr p, uint64_t devices);
 /*
  * Devices (bits) with access to the memory at `p` of which the latter is not

@@ -22,7 +22,7 @@ static bool wait_for_contexts(struct vs_fence *f)
 		return false;
 	vs_stat_add(f->stats, waits, 1);
 	epoch = vs_fence_turn(f);
-	is_good = vs_ctx_gather(&set, vs_fence_counting(f));
+	is_good = vs_ctx_gather(&set, vs_fence_copying(f));
 	for (int i = 0; is_good && i < set.n; i++) {
 		CUresult r;
 
@@ -183,7 +183,7 @@ bool vs_fence_is_waited_for(struct vs_fence *f, uint64_t *epoch_out)
 		return false;
 	*epoch_out = vs_fence_turn(f);
 	/* who comes later has no work on what was freed before */
-	is_alone = vs_ctx_gather(&set, vs_fence_counting(f)) && set.n == 1 &&
+	is_alone = vs_ctx_gather(&set, vs_fence_copying(f)) && set.n == 1 &&
 		   set.list[0]->handle == vs_vmm_current();
 	vs_ctx_scatter(&set);
 	return is_alone;
@@ -231,7 +231,7 @@ static bool wait_behind_barrier(struct vs_fence *f)
 	/* a marker may be recorded if the last capture has just ended */
 	epoch = vs_fence_turn(f);
 	atomic_thread_fence(memory_order_seq_cst);
-	is_good = vs_ctx_gather(&set, vs_fence_counting(f));
+	is_good = vs_ctx_gather(&set, vs_fence_copying(f));
 	vs_stat_add(f->stats, waits, 1);
 	for (int i = 0; is_good && i < set.n; i++) {
 		if (vs_ctx_is_beyond(set.list[i]) || !vs_ctx_use(set.list[i]))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_meet [captured | rounds | later]: two devices of one process, a thread
- * for each, as a framework has them. Their kernels meet, as those of a
+ * victim_meet [captured | rounds | later | steps]: two devices of one process,
+ * a thread for each, as a framework has them. Their kernels meet, as those of a
  * collective do: each runs until the other is there. One thread gives its half,
  * and captures its next graph (or does not); the other frees what it has
  * finished with before it gives its own. A cuMemFree waits for no kernel of
@@ -12,13 +12,16 @@
  *
  * later: the same while a kernel of the other device waits for the host, which
  * began long after that device's last copy of the memory was done.
+ *
+ * steps: such a kernel in each step, right behind a copy.
  */
 #include <pthread.h>
 #include <unistd.h>
 
 #include "victim_link.h"
 
-static _Atomic uint32_t *is_met; /* the half of device 0 runs */
+enum { STEPS = 6 };
+static _Atomic uint32_t *is_met; /* the half of device 0 runs, by step */
 static CUdeviceptr met_at;
 static CUcontext ctx[2];
 static CUdeviceptr weights[2];
@@ -98,27 +101,46 @@ static void fill_often(CUstream stream, int rounds)
 	}
 }
 
-static void wait_later(CUstream stream)
+/* By device 1, of memory of device 0, in each way. */
+static void copy_and_set(CUstream stream)
 {
-	void *arguments[] = {&met_at};
+	TRY(cuMemcpyDtoDAsync(weights[1], weights[0], MiB, stream));
+	TRY(cuMemsetD8Async(weights[0], 1, MiB, stream));
+	TRY(cuMemcpyPeerAsync(weights[1], ctx[1], weights[0], ctx[0], MiB,
+			      stream));
+}
+
+/* The kernel of step `i` waits while memory of the other device goes round. */
+static void meet(CUstream stream, CUstream other, int i, int rounds)
+{
+	CUdeviceptr at = met_at + (unsigned)i * sizeof(*is_met);
+	void *arguments[] = {&at};
+
+	TRY(cuCtxSetCurrent(ctx[1]));
+	victim_launch(spin, other, arguments);
+	TRY(cuCtxSetCurrent(ctx[0]));
+	fill_often(stream, rounds);
+	is_met[i] = 1;
+	TRY(cuStreamSynchronize(other));
+}
+
+static void wait_later(CUstream stream, bool is_in_steps)
+{
 	CUstream other;
 
 	TRY(cuCtxSetCurrent(ctx[1]));
 	TRY(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
-	TRY(cuMemcpyDtoDAsync(weights[1], weights[0], MiB, other));
-	TRY(cuMemsetD8Async(weights[0], 1, MiB, other));
-	TRY(cuMemcpyPeerAsync(weights[1], ctx[1], weights[0], ctx[0], MiB,
-			      other));
+	copy_and_set(other);
 	TRY(cuStreamSynchronize(other));
 	TRY(cuCtxSetCurrent(ctx[0]));
 	fill_often(stream, 4);
-	TRY(cuCtxSetCurrent(ctx[1]));
-	victim_launch(spin, other, arguments);
-	TRY(cuCtxSetCurrent(ctx[0]));
-	fill_often(stream, 12);
-	*is_met = 1;
-	TRY(cuStreamSynchronize(other));
-	puts("later");
+	meet(stream, other, 0, 12);
+	for (int i = 1; is_in_steps && i < STEPS; i++) {
+		TRY(cuCtxSetCurrent(ctx[1]));
+		copy_and_set(other);
+		meet(stream, other, i, 2);
+	}
+	puts(is_in_steps ? "steps" : "later");
 }
 
 int main(int argc, char **argv)
@@ -134,7 +156,7 @@ int main(int argc, char **argv)
 	spin = victim_kernel("vs_spin_flag");
 	TRY(cuCtxEnablePeerAccess(ctx[0], 0));
 	TRY(cuCtxSetCurrent(ctx[0]));
-	TRY(cuMemHostAlloc((void **)&is_met, sizeof(*is_met),
+	TRY(cuMemHostAlloc((void **)&is_met, STEPS * sizeof(*is_met),
 			   CU_MEMHOSTALLOC_DEVICEMAP |
 				   CU_MEMHOSTALLOC_PORTABLE));
 	TRY(cuMemHostGetDevicePointer(&met_at, (void *)is_met, 0));
@@ -143,8 +165,9 @@ int main(int argc, char **argv)
 		go_round(stream);
 		return 0;
 	}
-	if (argc > 1 && !strcmp(argv[1], "later")) {
-		wait_later(stream);
+	if (argc > 1 &&
+	    (!strcmp(argv[1], "later") || !strcmp(argv[1], "steps"))) {
+		wait_later(stream, !strcmp(argv[1], "steps"));
 		return 0;
 	}
 	pthread_barrier_init(&barrier, NULL, 2);
