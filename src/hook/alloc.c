@@ -10,6 +10,7 @@
 #include "base/hot.h"
 #include "driver/vmm.h"
 #include "hook/capture.h"
+#include "hook/copier.h"
 #include "hook/hook.h"
 #include "hook/symbols.h"
 #include "pool/capture.h"
@@ -365,8 +366,9 @@ static bool is_captured(CUstream stream, CUcontext ctx, bool is_per_thread)
 
 /*
  * Frees an allocation of the pool in stream order: the marker covers all
- * streams of the context, this one too. A capturing stream takes frees of graph
- * allocations only, and the driver says so.
+ * streams of the context, this one too. In one of another device kernels come
+ * before the free as copies do (Note [Peers] in pool/fence.h). A capturing
+ * stream takes frees of graph allocations only, and the driver says so.
  */
 static CUresult free_async(CUdeviceptr p, CUstream stream, bool is_per_thread)
 {
@@ -380,6 +382,8 @@ static CUresult free_async(CUdeviceptr p, CUstream stream, bool is_per_thread)
 	result = vs_capture_refusal(span.ctx);
 	if (result != VS_PASS)
 		return vs_seen(result);
+	if (vs_copy_may_be_of_peer())
+		vs_copier_came(p, stream);
 	if (vs_trace_is_on)
 		vs_trace_free(span.id);
 	result = take_back(vs_thread_self(), p);

@@ -38,6 +38,13 @@ void vs_copier_stays(CUdeviceptr p, struct vs_runners *by)
 	vs_pool_copies(p, strangers(p, by));
 }
 
+void vs_copier_came(CUdeviceptr p, CUstream stream)
+{
+	struct vs_runners by = {.stream = stream};
+
+	vs_pool_copied(p, strangers(p, &by), stream);
+}
+
 /* What is captured may run again, unseen. */
 static bool may_be_captured(void)
 {

@@ -55,6 +55,9 @@ struct vs_runners {
 void vs_copier_stays(CUdeviceptr p, struct vs_runners *by)
 	__attribute__((cold));
 
+/* What was given to `stream` by now has reached `p`, if that. */
+void vs_copier_came(CUdeviceptr p, CUstream stream) __attribute__((cold));
+
 /* A call that is made now; all zero: it reaches no memory of other devices. */
 struct vs_copier {
 	uint64_t devices; /* that run it, or may */

@@ -23,15 +23,16 @@
  * loop on this device, would stop all reuse. So from the first wait on that
  * lasts longer than COURTESY a marker goes by the contexts that count: those of
  * the device, and of devices that have copied or set any of its memory (Note
- * [Copies of peers] in hook/copier.h) since the last marker that was complete:
- * that one covers what they did before. Where a graph has such a copy, which
- * may run at any time, its device counts for good. A copy is noted when it was
- * given to its stream, as a free is tagged (Note [Tag and record]): either the
- * marker that ends the epoch of the note finds it, or it is noted again with
- * the next epoch. No wait beside a capture tells such a copy
- * from a kernel, be it that of a collective, whose other half comes after this
- * very free: where another device counts, what is freed there stays pending,
- * until it is needed or a marker can be had.
+ * [Copies of peers] in hook/copier.h), or in a stream of which some was freed
+ * (cuMemFreeAsync: the kernels of that stream come before the free, too), since
+ * the last marker that was complete: that one covers what they did before.
+ * Where a graph has such a copy, which may run at any time, its device counts
+ * for good. A copy is noted when it was given to its stream, as a free is
+ * tagged (Note [Tag and record]): either the marker that ends the epoch of the
+ * note finds it, or it is noted again with the next epoch. No wait beside a
+ * capture tells such a copy from a kernel, be it that of a collective, whose
+ * other half comes after this very free: where another device counts, what is
+ * freed there stays pending, until it is needed or a marker can be had.
  *
  * Note [One stream]: policy stream goes by what the host has seen. But while
  * the program has one context, and all its work comes in one stream (Note [Two

@@ -5,6 +5,9 @@
  * cuMemFree waits for that. Beside an open capture; after a kernel of the peer
  * that waited for the host for more than a second.
  *
+ * victim_peer kernel [late]: a kernel of the peer fills them, and they are
+ * freed in the order of its stream (cuMemFreeAsync).
+ *
  * victim_peer calls: a device copies and sets its own memory, which a peer may
  * reach and never does. What is asked of the driver beside that is little.
  */
@@ -17,6 +20,7 @@ static CUcontext owner, peer;
 static CUstream stream; /* of the peer */
 static CUdeviceptr mine[ROUNDS];
 static CUgraphExec exec;
+static CUfunction fill; /* of the peer */
 
 static void copy_rows(CUdeviceptr to, CUdeviceptr from)
 {
@@ -72,6 +76,17 @@ static void set_by_node(CUdeviceptr p)
 	TRY(cuGraphDestroy(graph));
 }
 
+static void fill_and_free(CUdeviceptr p)
+{
+	unsigned value = 200;
+	uint64_t n = SIZE / sizeof(value);
+	void *arguments[] = {&p, &value, &n};
+
+	victim_launch(fill, stream, arguments);
+	sim_client_note_free((void *)(uintptr_t)p);
+	TRY(cuMemFreeAsync(p, stream));
+}
+
 static void work(const char *what, CUdeviceptr to, CUdeviceptr from)
 {
 	if (!strcmp(what, "copy"))
@@ -82,6 +97,8 @@ static void work(const char *what, CUdeviceptr to, CUdeviceptr from)
 		copy_batch(to, from);
 	else if (!strcmp(what, "set"))
 		TRY(cuMemsetD8Async(from, 200, SIZE, stream));
+	else if (fill)
+		fill_and_free(from);
 	else
 		set_by_node(from);
 }
@@ -120,7 +137,8 @@ static void round_of(const char *what, int i, CUstream own)
 	TRY(cuLaunchHostFunc(stream, victim_nap, NULL));
 	work(what, mine[i], p);
 	TRY(cuCtxSetCurrent(owner));
-	victim_free(p);
+	if (!fill)
+		victim_free(p);
 	if (exec)
 		TRY(cuGraphExecDestroy(exec));
 	exec = NULL;
@@ -170,7 +188,8 @@ int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "copy";
 	const char *when = argc > 2 ? argv[2] : "";
-	bool is_copy = strcmp(what, "set") != 0 && strcmp(what, "node") != 0;
+	bool is_copy = strcmp(what, "set") != 0 && strcmp(what, "node") != 0 &&
+		       strcmp(what, "kernel") != 0;
 	bool is_captured = !strcmp(when, "captured");
 	CUstream own, captured;
 	CUgraph graph;
@@ -182,6 +201,8 @@ int main(int argc, char **argv)
 	TRY(cuCtxSetCurrent(peer));
 	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	TRY(cuCtxEnablePeerAccess(owner, 0));
+	if (!strcmp(what, "kernel"))
+		fill = victim_kernel("vs_fill");
 	for (int i = 0; i < ROUNDS; i++)
 		mine[i] = victim_alloc(SIZE);
 	if (!strcmp(when, "late"))

@@ -248,10 +248,21 @@ CUresult sim_cuMemFreeAsync(CUdeviceptr dptr, CUstream hStream)
 	result = sim_capture_check_submit(stream);
 	if (result != CUDA_SUCCESS)
 		return result;
-	/* Legacy memory may be freed this way too; it waits (an H200). */
+	/*
+	 * Legacy memory may be freed this way too; it waits (an H200), and
+	 * comes behind what the stream was given, of whatever device that is.
+	 */
 	if (m && m->kind == SIM_LEGACY && m->range.start == dptr &&
-	    !stream->capture)
+	    !stream->capture) {
+		struct sim_vclock clock = {0};
+
+		result = sim_capture_check_unsafe();
+		if (result != CUDA_SUCCESS)
+			return result;
+		sim_stream_clock(stream, &clock);
+		sim_wait_clock(&clock);
 		return sim_cuMemFree_v2(dptr);
+	}
 	if (!m || m->range.start != dptr || m->kind != SIM_ASYNC || m->going) {
 		sim_violation(SIM_V_BAD_FREE,
 			      "cuMemFreeAsync of %#llx, which "
