@@ -9,15 +9,20 @@
 
 _Atomic bool vs_copy_has_peers;
 
-uint64_t vs_copier_runners(CUstream stream)
+uint64_t vs_copier_runners(CUstream stream, CUcontext owner)
 {
 	CUcontext current = vs_vmm_current(), ctx;
 	uint64_t devices = vs_copier_bit(vs_pool_ctx_device(current));
+	bool is_pushed = false;
 
-	if (vs_vmm_is_created(stream) && vs_real.cuStreamGetCtx &&
-	    vs_real.cuStreamGetCtx(stream, &ctx) == CUDA_SUCCESS &&
+	if (!vs_vmm_is_created(stream) || !vs_real.cuStreamGetCtx)
+		return devices;
+	if (!current && owner)
+		vs_vmm_push(owner, &is_pushed);
+	if (vs_real.cuStreamGetCtx(stream, &ctx) == CUDA_SUCCESS &&
 	    ctx != current)
 		devices |= vs_copier_bit(vs_pool_ctx_device(ctx));
+	vs_vmm_pop(is_pushed);
 	return devices;
 }
 
@@ -25,9 +30,11 @@ uint64_t vs_copier_runners(CUstream stream)
 static uint64_t strangers(CUdeviceptr p, struct vs_runners *by)
 {
 	uint64_t devices = p ? vs_pool_uncounted(p) : 0;
+	struct vs_span span;
 
 	if (devices && !by->is_known) {
-		by->devices = vs_copier_runners(by->stream);
+		by->devices = vs_copier_runners(
+			by->stream, vs_pool_find(p, &span) ? span.ctx : NULL);
 		by->is_known = true;
 	}
 	return devices & by->devices;
@@ -93,7 +100,9 @@ void vs_copier_begin_peer(struct vs_copier *copier, CUdeviceptr dst,
 	is_src = vs_pool_find(src, &spans[1]);
 	if (!is_dst && !is_src && !vs_ipc_has_imports())
 		return;
-	devices = vs_copier_runners(stream);
+	devices = vs_copier_runners(stream, is_dst   ? spans[0].ctx
+					    : is_src ? spans[1].ctx
+						     : NULL);
 	if (!is_dst)
 		vs_ipc_note_copy(dst, devices);
 	if (!is_src)

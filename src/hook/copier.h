@@ -38,8 +38,12 @@ static inline uint64_t vs_copier_bit(CUdevice device)
 						      : 0;
 }
 
-/* The devices that run a call in `stream`. */
-uint64_t vs_copier_runners(CUstream stream);
+/*
+ * The devices that may run a call: the current one and that of the stream. The
+ * driver copies in batches and frees without a context, too (an H100), but
+ * answers this in one alone: that of some memory that is reached, or NULL.
+ */
+uint64_t vs_copier_runners(CUstream stream, CUcontext owner);
 
 /* The same, found out once, if need be. */
 struct vs_runners {

@@ -108,6 +108,13 @@ static struct end end_at(CUmemorytype type, CUdeviceptr at, size_t size)
 	return end;
 }
 
+static CUcontext owner_of(const struct end *dst, const struct end *src)
+{
+	if (dst->is_ours)
+		return dst->span.ctx;
+	return src->is_ours ? src->span.ctx : NULL;
+}
+
 static bool is_past_end(const struct end *end)
 {
 	return end->is_ours &&
@@ -207,7 +214,7 @@ bool vs_copy_open(const CUDA_MEMCPY3D *copy, struct vs_way way)
 	if ((!dst.is_ours && !src.is_ours) || is_past_end(&dst) ||
 	    is_past_end(&src))
 		return false;
-	devices = vs_copier_runners(way.stream);
+	devices = vs_copier_runners(way.stream, owner_of(&dst, &src));
 	if (dst.is_ours)
 		is_opened |= open_span(&dst.span, devices);
 	if (src.is_ours)
@@ -220,7 +227,8 @@ bool vs_copy_open_at(CUdeviceptr p, size_t size, struct vs_way way)
 	struct end end = end_at(CU_MEMORYTYPE_DEVICE, p, size);
 
 	return end.is_ours && !is_past_end(&end) &&
-	       open_span(&end.span, vs_copier_runners(way.stream));
+	       open_span(&end.span,
+			 vs_copier_runners(way.stream, end.span.ctx));
 }
 
 /* For a node, which may run at any time. */
@@ -445,7 +453,7 @@ static CUresult make_between(const CUDA_MEMCPY3D *copy, const struct end *dst,
 CUresult vs_copy_between(const CUDA_MEMCPY3D *copy, struct vs_way way)
 {
 	struct end dst = destination(copy), src = source(copy);
-	uint64_t devices = vs_copier_runners(way.stream);
+	uint64_t devices = vs_copier_runners(way.stream, owner_of(&dst, &src));
 	struct vs_copier copier = {0};
 	CUresult result;
 

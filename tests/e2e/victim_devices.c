@@ -268,6 +268,29 @@ static void enable_at_second_try(void)
 	copy_both_ways("again");
 }
 
+/* A batch needs no current context, and peers need not be enabled for it. */
+static void copy_without_context(void)
+{
+#if CUDA_VERSION >= 13000
+	CUmemcpyAttributes attributes = {
+		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	size_t size = SIZE, first = 0;
+	CUstream stream;
+
+	fill(0, 9);
+	fill(1, 0);
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuCtxSetCurrent(NULL));
+	printf("batch without a context: %s",
+	       victim_name(cuMemcpyBatchAsync(&block[1], &block[0], &size, 1,
+					      &attributes, &first, 1, stream)));
+	TRY(cuCtxSetCurrent(ctx[1]));
+	TRY(cuStreamSynchronize(stream));
+	printf(" %d\n", victim_is_filled(block[1], SIZE, 9));
+	TRY(cuStreamDestroy(stream));
+#endif
+}
+
 /* One that lasts for one copy is none for those behind it. */
 static void copy_behind_a_failure(void)
 {
@@ -349,6 +372,10 @@ int main(int argc, char **argv)
 		return set_after_a_reset();
 	if (argc > 1 && strcmp(argv[1], "managed") == 0) {
 		copy_from_managed();
+		return 0;
+	}
+	if (argc > 1 && strcmp(argv[1], "bare") == 0) {
+		copy_without_context();
 		return 0;
 	}
 	if (argc > 1 && strcmp(argv[1], "misnamed") == 0) {

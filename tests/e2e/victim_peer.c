@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_peer copy|rows|batch|set|node [captured|late]: a stream of a device
- * copies or sets blocks of another one, which frees them at once: the driver's
- * cuMemFree waits for that. Beside an open capture; after a kernel of the peer
- * that waited for the host for more than a second.
+ * victim_peer copy|rows|batch|set|node [captured|late|bare]: a stream of a
+ * device copies or sets blocks of another one, which frees them at once: the
+ * driver's cuMemFree waits for that. Beside an open capture; after a kernel of
+ * the peer that waited for the host for more than a second; in a batch that is
+ * given without a current context.
  *
- * victim_peer kernel [late]: a kernel of the peer fills them, and they are
+ * victim_peer kernel [late|bare]: a kernel of the peer fills them, and they are
  * freed in the order of its stream (cuMemFreeAsync).
  *
  * victim_peer calls: a device copies and sets its own memory, which a peer may
@@ -21,6 +22,7 @@ static CUstream stream; /* of the peer */
 static CUdeviceptr mine[ROUNDS];
 static CUgraphExec exec;
 static CUfunction fill; /* of the peer */
+static bool is_bare;	/* no context is current, where none need be */
 
 static void copy_rows(CUdeviceptr to, CUdeviceptr from)
 {
@@ -43,6 +45,8 @@ static void copy_batch(CUdeviceptr to, CUdeviceptr from)
 		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
 	size_t size = SIZE, index = 0;
 
+	if (is_bare)
+		TRY(cuCtxSetCurrent(NULL));
 	TRY(cuMemcpyBatchAsync(&to, &from, &size, 1, &attributes, &index, 1,
 			       stream));
 #else
@@ -84,6 +88,8 @@ static void fill_and_free(CUdeviceptr p)
 
 	victim_launch(fill, stream, arguments);
 	sim_client_note_free((void *)(uintptr_t)p);
+	if (is_bare)
+		TRY(cuCtxSetCurrent(NULL));
 	TRY(cuMemFreeAsync(p, stream));
 }
 
@@ -194,6 +200,7 @@ int main(int argc, char **argv)
 	CUstream own, captured;
 	CUgraph graph;
 
+	is_bare = !strcmp(when, "bare");
 	peer = victim_start(1);
 	owner = victim_start(0);
 	TRY(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
