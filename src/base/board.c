@@ -238,38 +238,6 @@ static void abandon(struct board *b, uint32_t me)
 	}
 }
 
-bool vs_board_is_full(void)
-{
-	return is_full;
-}
-
-void vs_board_join(void)
-{
-	uint32_t me = (uint32_t)vs_sys_getpid();
-	struct board *b;
-	int id;
-
-	if (atomic_load(&mine))
-		return;
-	b = attach(&id);
-	if (!b)
-		return;
-	is_full = false;
-	abandon(b, me);
-	for (int i = 0; i < N_SLOTS; i++) {
-		if (claim(&b->slot[i], me)) {
-			segment = id;
-			atomic_store(&board, b);
-			atomic_store(&mine, &b->slot[i]);
-			/* whoever rang before was not heard */
-			vs_board_ring();
-			return;
-		}
-	}
-	is_full = true;
-	vs_sys_shmdt(b);
-}
-
 /*
  * This process's; NULL for who has left, as another may have it by now, and for
  * a child that was made behind our back, which has its parent's.
@@ -280,6 +248,71 @@ static struct slot *own_slot(void)
 
 	return s && atomic_load(&s->pid) == (uint32_t)vs_sys_getpid() ? s
 								      : NULL;
+}
+
+/*
+ * Somebody else removed the segment: who comes later makes another. In an IPC
+ * namespace that the program has entered since the number may be another's.
+ */
+static bool is_removed(void)
+{
+	struct shmid_ds about;
+
+	return vs_sys_shmctl(segment, IPC_STAT, &about) == 0 &&
+	       about.shm_segsz == sizeof(struct board) &&
+	       (about.shm_perm.mode & SHM_DEST);
+}
+
+bool vs_board_is_missed(void)
+{
+	struct slot *s = own_slot();
+	int saved = errno;
+	bool is;
+
+	if (!s)
+		return is_full && !atomic_load(&mine);
+	is = is_full || is_removed();
+	errno = saved;
+	/* last: it may be removed because this process leaves */
+	return is && !atomic_load(&s->is_closed);
+}
+
+/* It stays attached: other threads may be looking at it. */
+static void move_to(struct board *b, struct slot *s, int id)
+{
+	struct slot *old = atomic_load(&mine);
+
+	segment = id;
+	atomic_store(&board, b);
+	atomic_store(&mine, s);
+	/* whoever rang before was not heard */
+	vs_board_ring();
+	/* this process has left meanwhile */
+	if (old && atomic_exchange(&old->is_closed, 1))
+		vs_board_leave();
+}
+
+void vs_board_join(void)
+{
+	uint32_t me = (uint32_t)vs_sys_getpid();
+	struct board *b;
+	int id;
+
+	if (atomic_load(&mine) && !vs_board_is_missed())
+		return;
+	b = attach(&id);
+	if (!b)
+		return;
+	is_full = false;
+	abandon(b, me);
+	for (int i = 0; i < N_SLOTS; i++) {
+		if (claim(&b->slot[i], me)) {
+			move_to(b, &b->slot[i], id);
+			return;
+		}
+	}
+	is_full = true;
+	vs_sys_shmdt(b);
 }
 
 void vs_board_leave(void)

@@ -30,12 +30,17 @@
 #define VS_BOARD_POOLS 16 /* of a process that can be asked; others are not */
 
 /*
- * Takes a slot, unless it has one or there is none: before the thread that
- * sleeps is started, then by that alone, before it asks how often it rang.
+ * Takes a slot, unless it has one that others see, or there is none: before the
+ * thread that sleeps is started, then by that alone, before it asks how often
+ * it rang.
  */
 void vs_board_join(void);
-/* The last join found all slots in use; the sleeping thread asks. */
-bool vs_board_is_full(void);
+/*
+ * The last join found all slots in use, or the segment was removed since, as
+ * systemd-logind does when the user logs out, whose processes may go on. Others
+ * do not meet this one: it is to join again. The sleeping thread asks.
+ */
+bool vs_board_is_missed(void);
 /* The process ends: nobody shall wait for it. */
 void vs_board_leave(void);
 /* In a forked child, which has no slot. */

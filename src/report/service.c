@@ -182,7 +182,7 @@ static void *run(void *unused)
 	for (;;) {
 		uint32_t rung, request;
 
-		if (vs_board_is_full()) /* by now one may be free */
+		if (vs_board_is_missed()) /* by now a slot may be free */
 			vs_board_join();
 		rung = vs_board_rung();
 		request = atomic_exchange(&requests, 0);

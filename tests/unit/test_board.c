@@ -28,6 +28,7 @@ enum role {
 	ANSWERS,
 	ANSWERS_LATE,
 	ANSWERS_ONCE,
+	FOLLOWS,
 	IS_DEAF,
 	LEAVES,
 	DIES_WHEN_ASKED
@@ -70,7 +71,11 @@ static void live(enum role role, uint64_t shown, int ready)
 		uint32_t rung = vs_board_rung();
 
 		if (!vs_board_is_asked(3, &number)) {
-			vs_board_sleep(rung, 0);
+			vs_board_sleep(rung, role == FOLLOWS ? 10 : 0);
+			if (role == FOLLOWS && vs_board_is_missed()) {
+				vs_board_join();
+				vs_board_show(3, shown);
+			}
 			continue;
 		}
 		if (role == DIES_WHEN_ASKED)
@@ -512,6 +517,53 @@ static bool is_found(void)
 	return !(about.shm_perm.mode & SHM_DEST);
 }
 
+/* Returns how many there were that could be found. */
+static int remove_segments(void)
+{
+	struct shm_info all;
+	struct shmid_ds one;
+	int last = shmctl(0, SHM_INFO, (struct shmid_ds *)&all), n = 0;
+
+	for (int i = 0; i <= last; i++) {
+		int id = shmctl(i, SHM_STAT, &one);
+
+		n += id >= 0 && !(one.shm_perm.mode & SHM_DEST);
+		shmctl(id, IPC_RMID, NULL);
+	}
+	return n;
+}
+
+/* Somebody removes the segment, as for a user who logs out. */
+static int meet_again(void)
+{
+	uint64_t named = device(86);
+	bool was_missed, is_missed;
+	pid_t pid;
+
+	vs_board_join();
+	pid = neighbour(FOLLOWS, 86);
+	was_missed = vs_board_is_missed();
+	if (remove_segments() != 1)
+		return 1;
+	is_missed = vs_board_is_missed();
+	vs_board_join();
+	for (int i = 0; i < 1000 && ask(named, 5000) == 0; i++)
+		usleep(10000);
+	if (was_missed || !is_missed || vs_board_is_missed() ||
+	    ask(named, 5000) != GIVEN)
+		return 1;
+	end(pid);
+	/* it goes with this process, which does not come again */
+	vs_board_leave();
+	return vs_board_is_missed() || remove_segments() != 0;
+}
+
+static void test_who_was_together_meets_again(void **state)
+{
+	(void)state;
+	apart(0, meet_again);
+}
+
 /* One who joins as the last one leaves is where the next will be. */
 static int join_in_the_bustle(void)
 {
@@ -574,6 +626,7 @@ int main(void)
 		T(the_last_to_leave_removes_it),
 		T(no_segment_of_the_programs_is_removed),
 		T(what_the_killed_left_is_removed),
+		T(who_was_together_meets_again),
 		T(who_comes_as_the_last_leaves_is_not_alone),
 		T(the_bell),
 #undef T
