@@ -15,12 +15,21 @@
 /* What vs_fence_pace() is: ticks; of the lag. */
 #define PACE_MOST ((uint64_t)1000000)
 #define PACE_SHARE 16
+/* No machine has so many ticks in a ns, or the other way round. */
+#define RATE_MOST 3
 
 /*
  * A marker and a look at it take the holder of the lock less than 1 us on an
  * H200; to sleep and be woken takes longer than these many turns.
  */
 enum { TURNS = 64, PAUSES_A_TURN = 4 };
+
+/* From here on it is measured how long a tick is. */
+static void begin_rate(struct vs_fence *f, uint64_t ns, uint64_t ticks)
+{
+	atomic_store_explicit(&f->began_ns, ns, memory_order_relaxed);
+	atomic_store_explicit(&f->began_ticks, ticks, memory_order_relaxed);
+}
 
 void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 		   _Atomic uint64_t *reach, _Atomic uint64_t *counting,
@@ -38,8 +47,7 @@ void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 	f->may_order = reuse == VS_REUSE_STREAM && has_context_events;
 	if (!f->may_order)
 		vs_stream_give_up();
-	f->began_ns = vs_vmm_clock();
-	f->began_ticks = vs_vmm_ticks();
+	begin_rate(f, vs_vmm_clock(), vs_vmm_ticks());
 }
 
 void vs_fence_note_copy(struct vs_fence *f, CUdevice device)
@@ -345,7 +353,7 @@ count_done(struct vs_fence *f, bool is_brief)
 		if (age >= f->due)
 			f->due = age / 8 * 9;
 		if (i == n_done) {
-			f->calm_age = m->recorded > f->slow_ended ? age : 0;
+			f->calm_age = m->epoch >= f->calm_from ? age : 0;
 			break;
 		}
 		n = i;
@@ -399,9 +407,17 @@ static __attribute__((noinline)) bool poll_briefly(struct vs_fence *f)
 uint64_t vs_fence_calm_lag(struct vs_fence *f)
 {
 	uint64_t lag = atomic_load_explicit(&f->calm_lag, memory_order_relaxed);
-	uint64_t ns = vs_vmm_clock() - f->began_ns;
-	uint64_t ticks = vs_vmm_ticks() - f->began_ticks;
+	uint64_t now = vs_vmm_clock(), now_ticks = vs_vmm_ticks();
+	uint64_t ns =
+		now - atomic_load_explicit(&f->began_ns, memory_order_relaxed);
+	uint64_t ticks = now_ticks - atomic_load_explicit(&f->began_ticks,
+							  memory_order_relaxed);
 
+	/* the machine was suspended, or the process is on another (CRIU) */
+	if (ticks / RATE_MOST > ns || ns / RATE_MOST > ticks) {
+		begin_rate(f, now, now_ticks);
+		return lag;
+	}
 	return ticks ? (uint64_t)((double)lag * (double)ns / (double)ticks) : 0;
 }
 

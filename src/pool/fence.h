@@ -131,8 +131,8 @@ struct vs_fence {
 	uint64_t due;	      /* one so old is likely to be complete; ticks */
 	_Atomic uint64_t lag; /* the last: record to seen complete; ticks */
 	_Atomic uint64_t calm_lag; /* see vs_fence_calm_lag(); ticks */
-	uint64_t calm_age;   /* of the oldest at the last look, if it counts */
-	uint64_t slow_ended; /* the last wait that ran out of time; ticks */
+	uint64_t calm_age;  /* of the oldest at the last look, if it counts */
+	uint64_t calm_from; /* the epoch when a wait last ran out of time */
 	_Atomic uint64_t crowded; /* settles that met another at it; grows */
 	/* threads in vs_fence_wait(), and the most of late */
 	_Atomic unsigned waiting, waiting_high;
@@ -145,9 +145,10 @@ struct vs_fence {
 	pthread_mutex_t barrier;  /* one at a time; before all other locks */
 	_Atomic bool has_barrier; /* by a thread, vs_fence_barrier_for()'s */
 	struct vs_stats *stats;
-	uint64_t began_ns, began_ticks; /* constant: clock, ticks at the init */
-	_Atomic uint64_t broke;		/* is_broken: the last time; ns */
-	_Atomic bool is_told;		/* that was said */
+	_Atomic uint64_t began_ns,
+		began_ticks;	/* by which a tick is measured */
+	_Atomic uint64_t broke; /* is_broken: the last time; ns */
+	_Atomic bool is_told;	/* that was said */
 	/* devices that have copied the memory, and the tag of the last time */
 	_Atomic uint64_t copiers;
 	_Atomic uint64_t copied[VS_MAX_DEVICES];

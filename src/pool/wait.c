@@ -52,7 +52,7 @@ static void note_slow(struct vs_fence *f, uint64_t epoch, uint64_t patience_ns)
 		atomic_store(&f->slow_patience, patience_ns);
 		atomic_store(&f->slow, epoch);
 	}
-	f->slow_ended = vs_vmm_ticks();
+	f->calm_from = atomic_load(&f->epoch);
 	f->calm_age = 0;
 	pthread_mutex_unlock(&f->lock);
 }

@@ -135,14 +135,11 @@ static void test_short_waits_prove_nothing_of_long_ones(void **state)
 }
 
 /* 250 ms late, as it was before, after work that waited for the host. */
-static void test_as_late_as_before(void **state)
+static void be_late_again(void)
 {
 	struct vs_fence *fence;
 	CUdeviceptr p, most;
 
-	(void)state;
-	for (int i = 0; i < 8; i++)
-		wait_behind(1000 * MiB, 20000 * MS);
 	fence = &vs_pool_by_index(0)->fence;
 	most = take(900 * MiB);
 	p = take(100 * MiB);
@@ -159,6 +156,38 @@ static void test_as_late_as_before(void **state)
 	give(most);
 	most = take(900 * MiB);
 	assert_true(fake.held <= 1100 * MiB);
+}
+
+static void test_as_late_as_before(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 8; i++)
+		wait_behind(1000 * MiB, 20000 * MS);
+	be_late_again();
+}
+
+static uint64_t ticks_begin; /* clock, ns, at which the counter was 0 */
+
+static uint64_t ticks_anew(void)
+{
+	return fake.now - ticks_begin;
+}
+
+/* A machine that was suspended counts from 0, and another has long counted. */
+static void test_as_late_where_the_counter_is_another(void **state)
+{
+	static const uint64_t on_ms[] = {0, 1000000000};
+	uint64_t (*ticks)(void) = vs_vmm_ticks;
+
+	for (int i = 0; i < 2; i++) {
+		fresh(state);
+		for (int j = 0; j < 8; j++)
+			wait_behind(1000 * MiB, 20000 * MS);
+		ticks_begin = fake.now - on_ms[i] * MS;
+		vs_vmm_ticks = ticks_anew;
+		be_late_again();
+		vs_vmm_ticks = ticks;
+	}
 }
 
 /* It was behind for once, but then it is the host that is waited for. */
@@ -524,6 +553,7 @@ int main(void)
 		T(short_waits_in_vain_do_not_shorten_long_ones),
 		T(short_waits_prove_nothing_of_long_ones),
 		T(as_late_as_before),
+		T(as_late_where_the_counter_is_another),
 		T(a_long_kernel_is_not_remembered_for_ever),
 		T(an_old_peak_is_no_need),
 		T(small_blocks_after_a_peak),
