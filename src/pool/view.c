@@ -184,8 +184,9 @@ static inline bool is_spare(const struct vs_view *v)
 static inline bool is_sleepy(struct vs_pool *pool, struct vs_view *v)
 {
 	count_shading(&pool->chunks.shading);
+	/* more than there can be ahead: a suspended machine counts from 0 */
 	return ++v->n_vain > MOST_VAIN && is_spare(v) &&
-	       vs_vmm_ticks() < pool->chunks.shading.dear_until;
+	       pool->chunks.shading.dear_until - vs_vmm_ticks() <= STAYS_DEAR;
 }
 
 /* At every other address the bytes leave what is idle. */

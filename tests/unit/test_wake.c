@@ -164,6 +164,36 @@ static void test_those_not_used_sleep_where_uses_are_many(void **state)
 	assert_int_equal(fake.maps, maps);
 }
 
+static uint64_t ticks_begin;
+
+static uint64_t ticks_anew(void)
+{
+	return fake.now - ticks_begin;
+}
+
+/* As after a machine was suspended. */
+static void test_uses_are_many_no_more_when_ticks_begin_again(void **state)
+{
+	uint64_t (*ticks)(void) = vs_vmm_ticks;
+	const struct vs_chunk *two = chunk_of(p[7]);
+
+	(void)state;
+	for (int i = 1; i <= 6; i++) {
+		join_two(0, i);
+		join_two(7, 7 + i);
+		fake.now += 100 * MS;
+	}
+	use(0, 100, OFTEN);
+	assert_int_equal(chunk_of(p[0])->n_on, 1);
+	ticks_begin = fake.now;
+	vs_vmm_ticks = ticks_anew;
+	use(7, 100, MS);
+	assert_int_equal(two->n_on, 7);
+	use(7, 100, OFTEN);
+	vs_vmm_ticks = ticks;
+	assert_int_equal(two->n_on, 1);
+}
+
 /* All views but one of each of the first chunks sleep. */
 static void put_to_sleep(int n)
 {
@@ -396,6 +426,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(the_one_longest_not_used_sleeps),
 		T(those_not_used_sleep_where_uses_are_many),
+		T(uses_are_many_no_more_when_ticks_begin_again),
 		T(the_best_fit_wakes),
 		cmocka_unit_test_setup(test_two_parts_wake, fresh_larger),
 		cmocka_unit_test_setup(test_one_of_another_heap_wakes,
