@@ -20,8 +20,8 @@
  * context and for copies that other contexts do on it, not for their kernels
  * (two H200, 580.159.04, each behind 200 ms). Markers cover the kernels of
  * other devices as well; but one that waits for the host, in the middle of a
- * loop on this device, would stop all reuse. So from the first wait on that
- * lasts longer than COURTESY a marker goes by the contexts that count: those of
+ * loop on this device, would stop all reuse. So when waits have lasted longer
+ * than COURTESY in vain a marker goes by the contexts that count: those of
  * the device, and of devices that have copied or set any of its memory (Note
  * [Copies of peers] in hook/copier.h), or in a stream of which some was freed
  * (cuMemFreeAsync: the kernels of that stream come before the free, too), since
@@ -138,6 +138,7 @@ struct vs_fence {
 	_Atomic unsigned waiting, waiting_high;
 	_Atomic uint64_t slow; /* a wait for this epoch ran out of time */
 	_Atomic uint64_t slow_patience; /* this much, ns */
+	_Atomic uint64_t in_vain;	/* all waits that ran out of time; ns */
 	_Atomic uint64_t *reach; /* devices whose contexts reach the memory */
 	/* of them, those that count for good; see Note [Peers] */
 	_Atomic uint64_t *counting;

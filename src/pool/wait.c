@@ -57,7 +57,8 @@ static void note_slow(struct vs_fence *f, uint64_t epoch, uint64_t patience_ns)
 	pthread_mutex_unlock(&f->lock);
 }
 
-/* How long work is waited for that the driver would not wait for; ns. */
+/* How long work is waited for that the driver would not wait for, in all; ns.
+ */
 #define COURTESY ((uint64_t)1000000000)
 
 /* See Note [Peers] in pool/fence.h. */
@@ -80,12 +81,13 @@ static bool wait_for_oldest(struct vs_fence *f, uint64_t epoch, uint64_t began,
 		if (atomic_load_explicit(&f->is_broken, memory_order_relaxed))
 			return false;
 		took = vs_vmm_clock() - began;
+		if (took + atomic_load(&f->in_vain) > COURTESY)
+			be_curt(f);
 		if (took > patience_ns) {
+			atomic_fetch_add(&f->in_vain, took);
 			note_slow(f, epoch, patience_ns);
 			return false;
 		}
-		if (took > COURTESY)
-			be_curt(f);
 		vs_vmm_pause(round);
 	}
 	return true;

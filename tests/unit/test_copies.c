@@ -168,6 +168,23 @@ static void test_a_kernel_is_waited_for_a_second(void **state)
 	assert_true(is_free_at_once());
 }
 
+/* Several waits, none of them as long as that. */
+static void test_waits_in_vain_add_up(void **state)
+{
+	uint64_t began;
+
+	(void)state;
+	is_spinning = true;
+	for (uint64_t patience = 100; patience < 800; patience *= 2) {
+		assert_false(is_free_at_once());
+		assert_false(vs_fence_wait(fence, patience * MS));
+	}
+	began = fake.now;
+	assert_true(vs_fence_wait(fence, 800 * MS));
+	assert_true(fake.now - began >= 250 * MS);
+	assert_true(fake.now - began < 350 * MS);
+}
+
 /* What it copied before counts until a marker shows it complete. */
 static void test_a_copy_counts_until_it_is_complete(void **state)
 {
@@ -411,6 +428,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(test_a_kernel_is_waited_for_a_second,
 				       fresh),
+		cmocka_unit_test_setup(test_waits_in_vain_add_up, fresh),
 		cmocka_unit_test_setup(test_a_copy_counts_until_it_is_complete,
 				       fresh),
 		cmocka_unit_test_setup(test_an_old_copy_is_forgotten, fresh),
