@@ -37,9 +37,14 @@ static bool is_done(struct vs_fence *f, struct vs_copy *c)
 		r = vs_event_query(c->event);
 	if (r == CUDA_ERROR_NOT_READY)
 		return false;
-	/* of a capture that nobody saw, say, and may run again */
-	if (r != CUDA_SUCCESS && !vs_ctx_failed(c->event->ctx, r))
+	if (r == CUDA_ERROR_CAPTURED_EVENT) {
+		/* nobody saw that begin: nothing ran yet, but may at any time
+		 */
 		atomic_fetch_or(f->counting, (uint64_t)1 << c->device);
+	} else if (r != CUDA_SUCCESS && !vs_ctx_failed(c->event->ctx, r)) {
+		vs_fence_failed(f, "cuEventQuery", r);
+		return false;
+	}
 	keep_event(f, c);
 	c->event = NULL;
 	return true;

@@ -333,6 +333,25 @@ static void test_a_copy_that_cannot_be_told_counts_for_good(void **state)
 	assert_int_equal(vs_fence_counting(fence), 3);
 }
 
+/* In a host function, say, where nothing may be asked. */
+static void test_no_answer_is_no_end(void **state)
+{
+	uint64_t tag;
+
+	(void)state;
+	be_curt();
+	copied(STREAM);
+	query_answer = CUDA_ERROR_NOT_PERMITTED;
+	tag = vs_fence_tag_freed(fence);
+	vs_fence_record(fence);
+	vs_fence_poll(fence);
+	assert_false(vs_fence_is_complete(fence, tag));
+	query_answer = CUDA_SUCCESS;
+	vs_fence_poll(fence);
+	assert_true(vs_fence_is_complete(fence, tag));
+	assert_int_equal(vs_fence_counting(fence), 1);
+}
+
 static void test_a_graphs_copy_counts_for_good(void **state)
 {
 	(void)state;
@@ -442,6 +461,7 @@ int main(void)
 		cmocka_unit_test_setup(test_what_is_complete_makes_room, fresh),
 		cmocka_unit_test_setup(
 			test_a_copy_that_cannot_be_told_counts_for_good, fresh),
+		cmocka_unit_test_setup(test_no_answer_is_no_end, fresh),
 		cmocka_unit_test_setup(test_a_graphs_copy_counts_for_good,
 				       fresh),
 		cmocka_unit_test_setup(test_a_context_takes_its_copies_along,
