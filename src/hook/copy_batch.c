@@ -146,6 +146,13 @@ static inline CUresult detour_end(struct detour *d, CUresult result)
 	return vs_likely(d->by == d->from) ? result : come_back(d, result);
 }
 
+/* A call that was to be made this way, as it is made. */
+static struct vs_way by_detour(struct vs_way way, const struct detour *d)
+{
+	way.stream = d->by;
+	return way;
+}
+
 static bool open_batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t *sizes,
 		       size_t count, struct vs_way way) __attribute__((cold));
 
@@ -325,10 +332,17 @@ VS_EXPORT CUresult CUDAAPI cuMemcpy3DBatchAsync_ptsz(
 			       failed, n, copies, failed, flags);
 }
 
-/* One copy with attributes: taken for a batch. */
+/*
+ * One copy with attributes: taken for a batch. It is complete when the stream
+ * is that carries it out: the program's follows that later.
+ */
 #define COPIED_ONE(api, how, ...)                                              \
-	DETOURED(NULL, VS_COPIED_ROW(api, dst, src, size, how, __VA_ARGS__,    \
-				     detour.by))
+	DETOURED(NULL, VS_COPIED(api, how, vs_row_is_beyond(dst, src, size),   \
+				 vs_copy_begin_row(&order, dst, src, size,     \
+						   by_detour(way, &detour)),   \
+				 vs_copy_open_row(dst, src, size, way),        \
+				 vs_copy_between_row(dst, src, size, way),     \
+				 __VA_ARGS__, detour.by))
 
 VS_EXPORT CUresult CUDAAPI
 cuMemcpyWithAttributesAsync(CUdeviceptr dst, CUdeviceptr src, size_t size,

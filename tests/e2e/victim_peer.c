@@ -6,6 +6,9 @@
  * the peer that waited for the host for more than a second; in a batch that is
  * given without a current context.
  *
+ * victim_peer attributes [green]: by the function for one copy of CUDA 13.2 (or
+ * not, where it is not there); in a stream of a green context of the peer.
+ *
  * victim_peer kernel [late|bare]: a kernel of the peer fills them, and they are
  * freed in the order of its stream (cuMemFreeAsync).
  *
@@ -13,6 +16,8 @@
  * reach and never does. What is asked of the driver beside that is little.
  */
 #include "victim_link.h"
+
+#include "base/newer.h"
 
 #define SIZE ((size_t)20 * MiB)
 #define ROUNDS 20
@@ -52,6 +57,25 @@ static void copy_batch(CUdeviceptr to, CUdeviceptr from)
 #else
 	TRY(cuMemcpyDtoDAsync(to, from, SIZE, stream));
 #endif
+}
+
+/* What a driver lacks is not tried. */
+static void copy_with_attributes(CUdeviceptr to, CUdeviceptr from)
+{
+#if CUDA_VERSION >= 12080
+	CUmemcpyAttributes attributes = {
+		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	__typeof__(cuMemcpyWithAttributesAsync) *copy = NULL;
+	CUdriverProcAddressQueryResult found;
+
+	if (cuGetProcAddress_v2("cuMemcpyWithAttributesAsync", (void **)&copy,
+				13020, 0, &found) == CUDA_SUCCESS &&
+	    copy) {
+		TRY(copy(to, from, SIZE, &attributes, stream));
+		return;
+	}
+#endif
+	TRY(cuMemcpyDtoDAsync(to, from, SIZE, stream));
 }
 
 static CUDA_MEMSET_NODE_PARAMS node_of(CUdeviceptr p)
@@ -101,6 +125,8 @@ static void work(const char *what, CUdeviceptr to, CUdeviceptr from)
 		copy_rows(to, from);
 	else if (!strcmp(what, "batch"))
 		copy_batch(to, from);
+	else if (!strcmp(what, "attributes"))
+		copy_with_attributes(to, from);
 	else if (!strcmp(what, "set"))
 		TRY(cuMemsetD8Async(from, 200, SIZE, stream));
 	else if (fill)
@@ -206,7 +232,10 @@ int main(int argc, char **argv)
 	TRY(cuStreamCreate(&own, CU_STREAM_NON_BLOCKING));
 	TRY(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
 	TRY(cuCtxSetCurrent(peer));
-	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	if (!strcmp(when, "green"))
+		victim_green(1, &stream);
+	else
+		TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	TRY(cuCtxEnablePeerAccess(owner, 0));
 	if (!strcmp(what, "kernel"))
 		fill = victim_kernel("vs_fill");
