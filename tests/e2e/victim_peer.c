@@ -12,6 +12,8 @@
  * victim_peer kernel [late|bare]: a kernel of the peer fills them, and they are
  * freed in the order of its stream (cuMemFreeAsync).
  *
+ * victim_peer graph: by a graph that was captured long before.
+ *
  * victim_peer calls: a device copies and sets its own memory, which a peer may
  * reach and never does. What is asked of the driver beside that is little.
  */
@@ -104,6 +106,26 @@ static void set_by_node(CUdeviceptr p)
 	TRY(cuGraphDestroy(graph));
 }
 
+/* One that was captured, long before. */
+static void copy_by_graph(CUdeviceptr to, CUdeviceptr from)
+{
+	CUgraph graph;
+
+	TRY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	TRY(cuMemcpyDtoDAsync(to, from, SIZE, stream));
+	TRY(cuStreamEndCapture(stream, &graph));
+	TRY(cuGraphInstantiateWithFlags(&exec, graph, 0));
+	TRY(cuGraphDestroy(graph));
+	TRY(cuStreamSynchronize(stream));
+	TRY(cuCtxSetCurrent(owner));
+	victim_free(victim_alloc(KiB));
+	TRY(cuCtxSynchronize());
+	victim_free(victim_alloc(KiB));
+	TRY(cuCtxSetCurrent(peer));
+	TRY(cuLaunchHostFunc(stream, victim_nap, NULL));
+	TRY(cuGraphLaunch(exec, stream));
+}
+
 static void fill_and_free(CUdeviceptr p)
 {
 	unsigned value = 200;
@@ -125,6 +147,8 @@ static void work(const char *what, CUdeviceptr to, CUdeviceptr from)
 		copy_rows(to, from);
 	else if (!strcmp(what, "batch"))
 		copy_batch(to, from);
+	else if (!strcmp(what, "graph"))
+		copy_by_graph(to, from);
 	else if (!strcmp(what, "attributes"))
 		copy_with_attributes(to, from);
 	else if (!strcmp(what, "set"))
