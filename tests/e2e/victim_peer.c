@@ -12,6 +12,9 @@
  * victim_peer kernel [late|bare]: a kernel of the peer fills them, and they are
  * freed in the order of its stream (cuMemFreeAsync).
  *
+ * victim_peer copy|peer|box closed: where no peer access is enabled, by copies
+ * that may be refused first, or that need none.
+ *
  * victim_peer graph: by a graph that was captured long before.
  *
  * victim_peer calls: a device copies and sets its own memory, which a peer may
@@ -43,6 +46,25 @@ static void copy_rows(CUdeviceptr to, CUdeviceptr from)
 			   .Height = SIZE / MiB};
 
 	TRY(cuMemcpy2DAsync(&c, stream));
+}
+
+static void copy_box(CUdeviceptr to, CUdeviceptr from)
+{
+	CUDA_MEMCPY3D_PEER c = {.dstMemoryType = CU_MEMORYTYPE_DEVICE,
+				.dstDevice = to,
+				.dstContext = peer,
+				.dstPitch = SIZE,
+				.dstHeight = 1,
+				.srcMemoryType = CU_MEMORYTYPE_DEVICE,
+				.srcDevice = from,
+				.srcContext = owner,
+				.srcPitch = SIZE,
+				.srcHeight = 1,
+				.WidthInBytes = SIZE,
+				.Height = 1,
+				.Depth = 1};
+
+	TRY(cuMemcpy3DPeerAsync(&c, stream));
 }
 
 static void copy_batch(CUdeviceptr to, CUdeviceptr from)
@@ -143,6 +165,10 @@ static void work(const char *what, CUdeviceptr to, CUdeviceptr from)
 {
 	if (!strcmp(what, "copy"))
 		TRY(cuMemcpyDtoDAsync(to, from, SIZE, stream));
+	else if (!strcmp(what, "peer"))
+		TRY(cuMemcpyPeerAsync(to, peer, from, owner, SIZE, stream));
+	else if (!strcmp(what, "box"))
+		copy_box(to, from);
 	else if (!strcmp(what, "rows"))
 		copy_rows(to, from);
 	else if (!strcmp(what, "batch"))
@@ -260,7 +286,8 @@ int main(int argc, char **argv)
 		victim_green(1, &stream);
 	else
 		TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
-	TRY(cuCtxEnablePeerAccess(owner, 0));
+	if (strcmp(when, "closed") != 0)
+		TRY(cuCtxEnablePeerAccess(owner, 0));
 	if (!strcmp(what, "kernel"))
 		fill = victim_kernel("vs_fill");
 	for (int i = 0; i < ROUNDS; i++)
