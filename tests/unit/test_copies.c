@@ -10,6 +10,7 @@
 
 #include "driver/real.h"
 #include "fake_test.h"
+#include "pool/capture.h"
 #include "pool/copies.h"
 #include "pool/ctx.h"
 #include "pool/state.h"
@@ -362,6 +363,69 @@ static void test_a_graphs_copy_counts_for_good(void **state)
 	assert_false(is_free_at_once());
 }
 
+/* Barriers, one a context, that a wait beside a capture has taken. */
+static unsigned long barriers_beside_a_capture(void)
+{
+	unsigned long before;
+
+	begin_capture(OTHER_STREAM);
+	before = fake.barriers;
+	assert_true(vs_fence_barrier(fence));
+	vs_capture_ended(OTHER_STREAM, false);
+	return fake.barriers - before;
+}
+
+/* No marker is had there, and a copy is waited for in all of its context. */
+static void test_a_wait_beside_a_capture_is_for_copies_too(void **state)
+{
+	(void)state;
+	be_curt();
+	fake_allow_barriers();
+	is_copying = true;
+	copied(STREAM);
+	assert_int_equal(barriers_beside_a_capture(), 2);
+	is_copying = false;
+	assert_true(is_free_at_once());
+	assert_int_equal(barriers_beside_a_capture(), 1);
+	copied(NULL);
+	assert_int_equal(barriers_beside_a_capture(), 2);
+	assert_int_equal(barriers_beside_a_capture(), 1);
+}
+
+/* How many contexts a wait was for, by a driver without context events. */
+static unsigned long n_waits;
+
+static CUresult CUDAAPI count_wait(void)
+{
+	n_waits++;
+	return CUDA_SUCCESS;
+}
+
+static unsigned long contexts_waited_for(void)
+{
+	uint64_t tag = vs_fence_tag_freed(fence);
+
+	n_waits = 0;
+	assert_true(vs_fence_wait_tag(fence, tag, UINT64_MAX));
+	return n_waits;
+}
+
+static void test_a_wait_for_contexts_is_for_copies_too(void **state)
+{
+	uint64_t epoch;
+
+	(void)state;
+	fence->has_context_events = false;
+	vs_real.cuCtxSynchronize = count_wait;
+	assert_int_equal(contexts_waited_for(), 1);
+	vs_fence_tag_freed(fence);
+	assert_true(vs_fence_is_waited_for(fence, &epoch));
+	copied(STREAM);
+	assert_false(vs_fence_is_waited_for(fence, &epoch));
+	assert_int_equal(contexts_waited_for(), 2);
+	assert_int_equal(contexts_waited_for(), 1);
+}
+
 /* What its context was at is done with it. */
 static void test_a_context_takes_its_copies_along(void **state)
 {
@@ -464,6 +528,10 @@ int main(void)
 		cmocka_unit_test_setup(test_no_answer_is_no_end, fresh),
 		cmocka_unit_test_setup(test_a_graphs_copy_counts_for_good,
 				       fresh),
+		cmocka_unit_test_setup(
+			test_a_wait_beside_a_capture_is_for_copies_too, fresh),
+		cmocka_unit_test_setup(
+			test_a_wait_for_contexts_is_for_copies_too, fresh),
 		cmocka_unit_test_setup(test_a_context_takes_its_copies_along,
 				       fresh),
 		cmocka_unit_test_setup(test_policy_ordered_follows_none,
