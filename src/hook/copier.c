@@ -118,3 +118,15 @@ void vs_copier_begin_peer(struct vs_copier *copier, CUdeviceptr dst,
 	}
 	*copier = (struct vs_copier){devices, stream, {dst, src}};
 }
+
+void vs_copier_begin_graph(struct vs_copier *copier, CUstream stream)
+{
+	copier->devices = vs_copier_runners(stream, NULL);
+	copier->stream = stream;
+	vs_pool_launches(copier->devices);
+}
+
+void vs_copier_end_graph(const struct vs_copier *copier)
+{
+	vs_pool_launched(copier->devices, copier->stream);
+}

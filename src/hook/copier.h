@@ -10,6 +10,13 @@
  * batches, it is told once and for good. Where no device can reach another's
  * memory that is one flag.
  *
+ * Note [Graphs of several devices]
+ * A graph that is launched in a stream of one device may have nodes of others,
+ * on memory there. The driver's cuMemFree waits for them; but a marker of
+ * their device counts as complete at once (two H200, 580.159.04): only one of
+ * the stream's covers them. So each launch counts as a copy of all other
+ * devices' memory: what nodes a graph has is not looked at.
+ *
  * No locks here but the pool's and hook/ipc_import's.
  */
 #ifndef VS_HOOK_COPIER_H
@@ -80,6 +87,11 @@ void vs_copier_begin_peer(struct vs_copier *copier, CUdeviceptr dst,
 			  CUdeviceptr src, CUstream stream)
 	__attribute__((cold));
 void vs_copier_close(const struct vs_copier *copier) __attribute__((cold));
+
+/* The same for the launch of a graph, where there are pools of two devices. */
+void vs_copier_begin_graph(struct vs_copier *copier, CUstream stream)
+	__attribute__((cold));
+void vs_copier_end_graph(const struct vs_copier *copier) __attribute__((cold));
 
 static inline void vs_copier_end(const struct vs_copier *copier)
 {

@@ -5,7 +5,8 @@
  * node is made: nothing says whether the driver looks at it then, or when the
  * graph is instantiated, or launched. Nor is it known whether it refuses a set
  * node on memory of a device that is no enabled peer: the shim does not. A node
- * of another kind may be short of memory: see hook/retry.
+ * of another kind may be short of memory: see hook/retry. And the launch of
+ * graphs: Note [Graphs of several devices] in hook/copier.h.
  */
 #include "hook/copy.h"
 
@@ -191,4 +192,30 @@ VS_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec exec,
 	open_node(is_open, params);
 	VS_RETURN_ANSWER(VS_ANY_DEVICE, cuGraphExecNodeSetParams, exec, node,
 			 params);
+}
+
+/* Nodes of any device may be short of memory. */
+#define LAUNCHED(api, exec, stream)                                            \
+	__extension__({                                                        \
+		struct vs_copier copier = {0};                                 \
+		CUresult result;                                               \
+                                                                               \
+		if (VS_ENTER_WORK(api, stream) &&                              \
+		    vs_unlikely(vs_pool_count() > 1))                          \
+			vs_copier_begin_graph(&copier, stream);                \
+		result = vs_real.api(exec, stream);                            \
+		VS_AGAIN(VS_ANY_DEVICE, result, vs_real.api(exec, stream));    \
+		if (vs_unlikely(copier.devices))                               \
+			vs_copier_end_graph(&copier);                          \
+		vs_seen(result);                                               \
+	})
+
+VS_EXPORT CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream stream)
+{
+	return LAUNCHED(cuGraphLaunch, exec, stream);
+}
+
+VS_EXPORT CUresult CUDAAPI cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
+{
+	return LAUNCHED(cuGraphLaunch_ptsz, exec, stream);
 }

@@ -24,12 +24,6 @@
 		VS_ENTER_WORK(call, stream);                                   \
 		VS_RETURN_ANSWER(vs_devices_of(stream), call, __VA_ARGS__);    \
 	} while (0)
-/* Of a graph that may have nodes of several devices. */
-#define RETURN_RETRIED_GRAPH(call, stream, ...)                                \
-	do {                                                                   \
-		VS_ENTER_WORK(call, stream);                                   \
-		VS_RETURN_ANSWER(VS_ANY_DEVICE, call, __VA_ARGS__);            \
-	} while (0)
 /* The same, of what makes a stream. */
 #define RETURN_RETRIED_STREAM(devices, call, ...)                              \
 	do {                                                                   \
@@ -412,16 +406,6 @@ VS_EXPORT CUresult CUDAAPI cuGraphUpload_ptsz(CUgraphExec exec, CUstream stream)
 {
 	RETURN_RETRIED_IN(VS_ANY_DEVICE, cuGraphUpload_ptsz, stream, exec,
 			  stream);
-}
-
-VS_EXPORT CUresult CUDAAPI cuGraphLaunch(CUgraphExec exec, CUstream stream)
-{
-	RETURN_RETRIED_GRAPH(cuGraphLaunch, stream, exec, stream);
-}
-
-VS_EXPORT CUresult CUDAAPI cuGraphLaunch_ptsz(CUgraphExec exec, CUstream stream)
-{
-	RETURN_RETRIED_GRAPH(cuGraphLaunch_ptsz, stream, exec, stream);
 }
 
 /*

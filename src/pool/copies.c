@@ -38,8 +38,7 @@ static bool is_done(struct vs_fence *f, struct vs_copy *c)
 	if (r == CUDA_ERROR_NOT_READY)
 		return false;
 	if (r == CUDA_ERROR_CAPTURED_EVENT) {
-		/* nobody saw that begin: nothing ran yet, but may at any time
-		 */
+		/* of a capture that nobody saw: the copy may run at any time */
 		atomic_fetch_or(f->counting, (uint64_t)1 << c->device);
 	} else if (r != CUDA_SUCCESS && !vs_ctx_failed(c->event->ctx, r)) {
 		vs_fence_failed(f, "cuEventQuery", r);
@@ -83,7 +82,11 @@ static bool add(struct vs_fence *f, struct vs_ctx *ctx, CUstream stream)
 
 	if (!ctx || vs_ctx_is_beyond(ctx))
 		return false;
-	sweep(f, UINT64_MAX, copies->n == VS_COPIES);
+	sweep(f, UINT64_MAX, false);
+	if (copies->n == VS_COPIES && copies->swept != vs_fence_tag(f)) {
+		copies->swept = vs_fence_tag(f);
+		sweep(f, UINT64_MAX, true);
+	}
 	if (copies->n == VS_COPIES)
 		return false;
 	e = vs_event_take(&f->spare, ctx, &r);

@@ -34,6 +34,7 @@ struct vs_copies {
 		CUdevice device; /* the stream's */
 	} list[VS_COPIES];	 /* by tag */
 	unsigned n;
+	uint64_t swept; /* the epoch when all of a full list were asked */
 	_Atomic uint64_t devices; /* of those; read anywhere */
 };
 

@@ -65,6 +65,16 @@ void vs_newcomer_welcome(struct vs_pool *pool, CUdevice device)
 	vs_thread_come_back(t);
 }
 
+void vs_newcomer_reach(struct vs_pool *pool, CUdevice device)
+{
+	uint64_t bit = (uint64_t)1 << device;
+
+	if (atomic_load(&pool->reach) & bit)
+		return;
+	atomic_fetch_or(&pool->reach, bit);
+	vs_newcomer_welcome(pool, device);
+}
+
 void vs_pool_ctx_born(CUcontext handle, CUdevice device)
 {
 	struct vs_ctx *ctx = vs_ctx_born(handle, device);
@@ -95,30 +105,59 @@ static bool add_copy(struct vs_fence *f, CUstream stream)
 	return is_added;
 }
 
-void vs_pool_copied(CUdeviceptr p, uint64_t devices, CUstream stream)
+static uint64_t uncounted(struct vs_pool *pool)
 {
-	struct vs_pool *pool = vs_pool_at(p);
+	return atomic_load(&pool->reach) & ~atomic_load(&pool->counting);
+}
 
-	devices &= vs_pool_uncounted(p);
+static void copied(struct vs_pool *pool, uint64_t devices, CUstream stream)
+{
+	devices &= uncounted(pool);
 	if (!devices || add_copy(&pool->fence, stream))
 		return;
 	for (; devices; devices &= devices - 1)
 		vs_fence_note_copy(&pool->fence, __builtin_ctzll(devices));
 }
 
+void vs_pool_copied(CUdeviceptr p, uint64_t devices, CUstream stream)
+{
+	struct vs_pool *pool = vs_pool_at(p);
+
+	if (pool)
+		copied(pool, devices, stream);
+}
+
+void vs_pool_launches(uint64_t devices)
+{
+	struct vs_pool *pool;
+
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
+		uint64_t left = devices & ~atomic_load(&pool->reach);
+
+		for (; left; left &= left - 1)
+			vs_newcomer_reach(pool, __builtin_ctzll(left));
+	}
+}
+
+void vs_pool_launched(uint64_t devices, CUstream stream)
+{
+	struct vs_pool *pool;
+
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
+		copied(pool, devices, stream);
+}
+
 void vs_pool_copies(CUdeviceptr p, uint64_t devices)
 {
 	struct vs_pool *pool = vs_pool_at(p);
 
-	devices &= vs_pool_uncounted(p);
-	if (devices)
-		atomic_fetch_or(&pool->counting, devices);
+	if (pool && devices & uncounted(pool))
+		atomic_fetch_or(&pool->counting, devices & uncounted(pool));
 }
 
 uint64_t vs_pool_uncounted(CUdeviceptr p)
 {
 	struct vs_pool *pool = vs_pool_at(p);
 
-	return pool ? atomic_load(&pool->reach) & ~atomic_load(&pool->counting)
-		    : 0;
+	return pool ? uncounted(pool) : 0;
 }

@@ -15,5 +15,7 @@ struct vs_pool;
 /* Policy ordered: the contexts of a device that comes to the memory are told.
  */
 void vs_newcomer_welcome(struct vs_pool *pool, CUdevice device);
+/* Work of a device may reach the memory from now on. */
+void vs_newcomer_reach(struct vs_pool *pool, CUdevice device);
 
 #endif

@@ -542,10 +542,7 @@ CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened)
 
 	if (!pool || device == pool->dev.device)
 		return CUDA_SUCCESS;
-	if (!(atomic_load(&pool->reach) & bit)) {
-		atomic_fetch_or(&pool->reach, bit);
-		vs_newcomer_welcome(pool, device);
-	}
+	vs_newcomer_reach(pool, device);
 	if (!is_opened)
 		return CUDA_SUCCESS;
 	if (atomic_load(&pool->peers) & bit) {

@@ -297,6 +297,12 @@ CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened);
 void vs_pool_copied(CUdeviceptr p, uint64_t devices, CUstream stream);
 void vs_pool_copies(CUdeviceptr p, uint64_t devices);
 /*
+ * `devices` are about to be given work that may reach memory of any other
+ * device; it was given to `stream`.
+ */
+void vs_pool_launches(uint64_t devices);
+void vs_pool_launched(uint64_t devices, CUstream stream);
+/*
  * Devices (bits) with access to the memory at `p` of which the latter is not
  * known. None: it is not the pool's.
  */

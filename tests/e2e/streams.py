@@ -31,7 +31,7 @@ OLD_TOO = {"cuLaunchGridAsync", "cuEventRecord"}
 # What a hook says, or what its file's macros do that end in it.
 SAYS = re.compile(r"\b(VS_ENTER_STREAM|VS_ENTER_WORK|VS_ASYNC|VS_ASYNC_PT|"
                   r"RETURN_WORK|RETURN_SEEN(_IN)?|"
-                  r"RETURN_RETRIED_(WORK|GRAPH|IN))\b")
+                  r"RETURN_RETRIED_(WORK|IN)|LAUNCHED)\b")
 
 
 def setting(name):

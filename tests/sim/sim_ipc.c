@@ -61,7 +61,7 @@ void sim_ipc_copies(const struct sim_context *ctx, struct sim_vclock *clock)
 
 	for (; m; m = sim_memory_next(m->range.start + m->range.size))
 		if (m->kind == SIM_IMPORTED && m->ctx == ctx)
-			sim_judge_copies(m->range.start, m->range.size, clock);
+			sim_judge_heeded(m->range.start, m->range.size, clock);
 }
 
 void sim_ipc_free_context(const struct sim_context *ctx)

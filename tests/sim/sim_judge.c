@@ -7,6 +7,7 @@
 
 #include "sim_base.h"
 #include "sim_call.h"
+#include "sim_context.h"
 #include "sim_range.h"
 #include "sim_stream.h"
 #include "sim_work.h"
@@ -27,7 +28,7 @@ struct touch {
 	uint64_t start, size;
 	struct sim_stream *stream; /* held */
 	uint64_t seq;
-	uint64_t copied; /* the last of it that copies or sets, or 0 */
+	uint64_t heeded; /* the last of it that a free waits for, or 0 */
 	uint64_t note;	 /* announced range it was for, or 0 */
 	const char *name, *call;
 };
@@ -144,8 +145,8 @@ static void put(struct touch **list, const struct touch *new)
 		if (t->stream == new->stream && t->start == new->start &&
 		    t->size == new->size && t->note == new->note) {
 			t->seq = new->seq;
-			if (new->copied)
-				t->copied = new->copied;
+			if (new->heeded)
+				t->heeded = new->heeded;
 			t->name = new->name;
 			t->call = new->call;
 			return;
@@ -245,7 +246,9 @@ static bool races(const struct touch *t, void *arg)
 void sim_judge_submit(struct sim_stream *stream, uint64_t seq,
 		      const struct sim_op *op)
 {
-	bool is_copy = op->kind == SIM_OP_COPY || op->kind == SIM_OP_SET;
+	/* by a graph that was launched in another device's stream, too */
+	bool is_heeded = op->kind == SIM_OP_COPY || op->kind == SIM_OP_SET ||
+			 op->device != stream->ctx->device;
 	unsigned i;
 
 	if (sim_config.judge_off)
@@ -256,7 +259,7 @@ void sim_judge_submit(struct sim_stream *stream, uint64_t seq,
 			.size = op->touch[i].size,
 			.stream = stream,
 			.seq = seq,
-			.copied = is_copy ? seq : 0,
+			.heeded = is_heeded ? seq : 0,
 			.name = op->name,
 			.call = op->call,
 		};
@@ -336,16 +339,16 @@ void sim_judge_forget(uint64_t start, uint64_t size)
 	forget_in(&wide, start, size);
 }
 
-static bool add_copy(const struct touch *t, void *clock)
+static bool add_heeded(const struct touch *t, void *clock)
 {
-	if (t->copied)
-		sim_vclock_add(clock, t->stream, t->copied);
+	if (t->heeded)
+		sim_vclock_add(clock, t->stream, t->heeded);
 	return false;
 }
 
-void sim_judge_copies(uint64_t start, uint64_t size, struct sim_vclock *clock)
+void sim_judge_heeded(uint64_t start, uint64_t size, struct sim_vclock *clock)
 {
-	find_touch(start, size, add_copy, clock);
+	find_touch(start, size, add_heeded, clock);
 }
 
 /* ---- announced ranges ------------------------------------------------ */

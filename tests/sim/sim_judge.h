@@ -28,8 +28,12 @@ void sim_judge_submit(struct sim_stream *stream, uint64_t seq,
 void sim_judge_gone(uint64_t start, uint64_t size);
 /* The same in stream order: whoever is there next need not have seen work. */
 void sim_judge_forget(uint64_t start, uint64_t size);
-/* Adds what copies or sets the range, on any device, as far as is known. */
-void sim_judge_copies(uint64_t start, uint64_t size, struct sim_vclock *clock);
+/*
+ * Adds what a free of the range waits for beside the work of its device, as far
+ * as is known: what copies or sets it, and nodes of graphs that were launched
+ * in a stream of another device than theirs.
+ */
+void sim_judge_heeded(uint64_t start, uint64_t size, struct sim_vclock *clock);
 
 /* Announced ranges. */
 void sim_judge_notes(uint64_t *n_out, uint64_t *bytes_out);

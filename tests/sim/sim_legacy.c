@@ -285,8 +285,9 @@ CUresult sim_cuMemAllocPitch_v2(CUdeviceptr *dptr, size_t *pPitch,
 
 /*
  * cuMemFree of legacy memory waits for all work of the device and for copies
- * that peers do on the memory, not for their kernels (two H200, 580.159.04);
- * of pool memory for none (cuda.h).
+ * that peers do on the memory, not for their kernels, but for kernels of the
+ * device in graphs that peers launched (two H200, 580.159.04); of pool memory
+ * for none (cuda.h).
  */
 static CUresult free_memory(struct sim_memory *m)
 {
@@ -296,7 +297,7 @@ static CUresult free_memory(struct sim_memory *m)
 	m->going = m->kind != SIM_ASYNC;
 	if (m->going) {
 		sim_context_device_clock(m->device, &clock);
-		sim_judge_copies(start, m->range.size, &clock);
+		sim_judge_heeded(start, m->range.size, &clock);
 		sim_wait_clock(&clock);
 		/* Its context may have died meanwhile. */
 		m = sim_memory_find(start);
