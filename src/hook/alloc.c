@@ -382,7 +382,7 @@ static CUresult free_async(CUdeviceptr p, CUstream stream, bool is_per_thread)
 	result = vs_capture_refusal(span.ctx);
 	if (result != VS_PASS)
 		return vs_seen(result);
-	if (vs_copy_may_be_of_peer())
+	if (vs_copier_may_be_of_peer())
 		vs_copier_came(p, stream);
 	if (vs_trace_is_on)
 		vs_trace_free(span.id);

@@ -7,7 +7,7 @@
 #include "pool/capture.h"
 #include "pool/pool.h"
 
-_Atomic bool vs_copy_has_peers;
+_Atomic bool vs_copier_has_peers;
 
 uint64_t vs_copier_runners(CUstream stream, CUcontext owner)
 {
@@ -52,10 +52,17 @@ void vs_copier_came(CUdeviceptr p, CUstream stream)
 	vs_pool_copied(p, strangers(p, &by), stream);
 }
 
-/* What is captured may run again, unseen. */
-static bool may_be_captured(void)
+/* Of a call that is about to be made, and is to be noted after it. */
+static void begin(struct vs_copier *copier, uint64_t devices, CUdeviceptr dst,
+		  CUdeviceptr src, CUstream stream)
 {
-	return vs_capture_count() > 0;
+	/* what is captured may run again, unseen */
+	if (vs_capture_count() > 0) {
+		vs_pool_copies(dst, devices);
+		vs_pool_copies(src, devices);
+	} else {
+		*copier = (struct vs_copier){devices, stream, {dst, src}};
+	}
 }
 
 void vs_copier_begin(struct vs_copier *copier, CUdeviceptr dst, CUdeviceptr src,
@@ -64,14 +71,8 @@ void vs_copier_begin(struct vs_copier *copier, CUdeviceptr dst, CUdeviceptr src,
 	struct vs_runners by = {.stream = stream};
 	uint64_t devices = strangers(dst, &by) | strangers(src, &by);
 
-	if (!devices)
-		return;
-	if (may_be_captured()) {
-		vs_pool_copies(dst, devices);
-		vs_pool_copies(src, devices);
-		return;
-	}
-	*copier = (struct vs_copier){devices, stream, {dst, src}};
+	if (devices)
+		begin(copier, devices, dst, src, stream);
 }
 
 void vs_copier_close(const struct vs_copier *copier)
@@ -111,12 +112,7 @@ void vs_copier_begin_peer(struct vs_copier *copier, CUdeviceptr dst,
 	devices |= is_src ? vs_copier_bit(spans[1].device) : 0;
 	reach(dst, devices);
 	reach(src, devices);
-	if (may_be_captured()) {
-		vs_pool_copies(dst, devices);
-		vs_pool_copies(src, devices);
-		return;
-	}
-	*copier = (struct vs_copier){devices, stream, {dst, src}};
+	begin(copier, devices, dst, src, stream);
 }
 
 void vs_copier_begin_graph(struct vs_copier *copier, CUstream stream)

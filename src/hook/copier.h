@@ -30,12 +30,12 @@
 #include "hook/hook.h"
 
 /* A device may reach memory of another one, or may have; never false again. */
-extern _Atomic bool vs_copy_has_peers;
+extern _Atomic bool vs_copier_has_peers;
 
-static inline bool vs_copy_may_be_of_peer(void)
+static inline bool vs_copier_may_be_of_peer(void)
 {
-	return vs_unlikely(
-		atomic_load_explicit(&vs_copy_has_peers, memory_order_relaxed));
+	return vs_unlikely(atomic_load_explicit(&vs_copier_has_peers,
+						memory_order_relaxed));
 }
 
 /* As a set of devices. None: it is not known, or there is none. */
@@ -61,7 +61,7 @@ struct vs_runners {
 
 /*
  * Before a call that may run later, or more than once, reaches `p`, if
- * vs_copy_may_be_of_peer().
+ * vs_copier_may_be_of_peer().
  */
 void vs_copier_stays(CUdeviceptr p, struct vs_runners *by)
 	__attribute__((cold));
@@ -77,8 +77,8 @@ struct vs_copier {
 };
 
 /*
- * Before a call reaches `dst`, and `src` or 0, if vs_copy_may_be_of_peer(), and
- * after it, whatever the driver answered.
+ * Before a call reaches `dst`, and `src` or 0, if vs_copier_may_be_of_peer(),
+ * and after it, whatever the driver answered.
  */
 void vs_copier_begin(struct vs_copier *copier, CUdeviceptr dst, CUdeviceptr src,
 		     CUstream stream) __attribute__((cold));

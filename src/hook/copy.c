@@ -33,7 +33,7 @@ static uint64_t device_of(CUcontext ctx)
 void vs_copy_note_opened(void)
 {
 	atomic_store(&has_opened, true);
-	atomic_store(&vs_copy_has_peers, true);
+	atomic_store(&vs_copier_has_peers, true);
 }
 
 static bool can_be_peers(CUdevice device, CUdevice owner)
@@ -531,7 +531,7 @@ void vs_copy_begin(struct vs_order *order, const CUDA_MEMCPY3D *copy,
 {
 	struct end dst = destination(copy), src = source(copy);
 
-	if (vs_copy_may_be_of_peer())
+	if (vs_copier_may_be_of_peer())
 		vs_copier_begin(&order->copier, dst.at, src.at, way.stream);
 	if (is_ordered(way))
 		begin(order, &dst, &src, way);
@@ -542,7 +542,7 @@ void vs_copy_begin_row(struct vs_order *order, CUdeviceptr dst, CUdeviceptr src,
 {
 	struct end to, from;
 
-	if (vs_copy_may_be_of_peer())
+	if (vs_copier_may_be_of_peer())
 		vs_copier_begin(&order->copier, dst, src, way.stream);
 	if (!is_ordered(way))
 		return;

@@ -114,7 +114,7 @@ static inline size_t vs_set_extent(size_t pitch, size_t width, size_t height)
 static inline bool vs_copy_is_due(struct vs_way way)
 {
 	return (vs_unlikely(vs_pool_ctx_count() > 1) &&
-		(vs_order_is_due(way) || vs_copy_may_be_of_peer())) ||
+		(vs_order_is_due(way) || vs_copier_may_be_of_peer())) ||
 	       (!way.is_async && vs_unlikely(vs_memops_is_any()));
 }
 
@@ -244,7 +244,7 @@ bool vs_copy_refuses_set(struct vs_copier *copier, CUdeviceptr dst,
 static inline bool vs_set_is_refused(struct vs_copier *copier, CUdeviceptr dst,
 				     CUstream stream)
 {
-	return vs_copy_may_be_of_peer() &&
+	return vs_copier_may_be_of_peer() &&
 	       vs_copy_refuses_set(copier, dst, stream);
 }
 

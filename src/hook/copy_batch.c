@@ -188,7 +188,7 @@ static void note_batch(CUdeviceptr *dsts, CUdeviceptr *srcs, size_t count,
 {
 	struct vs_runners by = {.stream = stream};
 
-	for (size_t i = 0; vs_copy_may_be_of_peer() && i < count; i++) {
+	for (size_t i = 0; vs_copier_may_be_of_peer() && i < count; i++) {
 		if (dsts)
 			vs_copier_stays(dsts[i], &by);
 		if (srcs)
@@ -213,7 +213,7 @@ static void note_batch_3d(CUDA_MEMCPY3D_BATCH_OP *copies, size_t n,
 {
 	struct vs_runners by = {.stream = stream};
 
-	for (size_t i = 0; vs_copy_may_be_of_peer() && copies && i < n; i++) {
+	for (size_t i = 0; vs_copier_may_be_of_peer() && copies && i < n; i++) {
 		note_operand(&copies[i].dst, &by);
 		note_operand(&copies[i].src, &by);
 	}

@@ -143,7 +143,7 @@ VS_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer,
 		 vs_real.cuCtxEnablePeerAccess(peer, flags));
 	if (result != CUDA_SUCCESS || !is_open)
 		return vs_seen(result);
-	atomic_store(&vs_copy_has_peers, true);
+	atomic_store(&vs_copier_has_peers, true);
 	result = tell_pool(peer, true);
 	if (result != CUDA_SUCCESS) {
 		vs_again_relieved(VS_ANY_DEVICE, VS_RELIEF_IDLE);

@@ -6,10 +6,11 @@
 #include "pool/capture.h"
 #include "pool/fence.h"
 
-static void keep_event(struct vs_fence *f, struct vs_copy *c)
+/* Not followed any more; close_up() is to come. */
+static void let_go(struct vs_fence *f, struct vs_copy *c)
 {
-	c->event->next = NULL;
-	vs_events_keep(&f->spare, c->event);
+	vs_event_keep(&f->spare, c->event);
+	c->event = NULL;
 }
 
 /* Those whose event is gone go. */
@@ -44,8 +45,7 @@ static bool is_done(struct vs_fence *f, struct vs_copy *c)
 		vs_fence_failed(f, "cuEventQuery", r);
 		return false;
 	}
-	keep_event(f, c);
-	c->event = NULL;
+	let_go(f, c);
 	return true;
 }
 
@@ -93,8 +93,7 @@ static bool add(struct vs_fence *f, struct vs_ctx *ctx, CUstream stream)
 	if (!e)
 		return false;
 	if (vs_real.cuEventRecord(e->event, stream) != CUDA_SUCCESS) {
-		e->next = NULL;
-		vs_events_keep(&f->spare, e);
+		vs_event_keep(&f->spare, e);
 		return false;
 	}
 	copies->list[copies->n++] = (struct vs_copy){
@@ -125,12 +124,8 @@ bool vs_copies_add(struct vs_fence *f, CUstream stream)
 void vs_copies_forget(struct vs_fence *f, const struct vs_ctx *ctx)
 {
 	for (unsigned i = 0; i < f->copies.n; i++) {
-		struct vs_copy *c = &f->copies.list[i];
-
-		if (c->event->ctx != ctx)
-			continue;
-		keep_event(f, c);
-		c->event = NULL;
+		if (f->copies.list[i].event->ctx == ctx)
+			let_go(f, &f->copies.list[i]);
 	}
 	close_up(&f->copies);
 }

@@ -36,8 +36,7 @@ void vs_events_keep(struct vs_event **spare, struct vs_event *list)
 	while (list) {
 		struct vs_event *next = list->next;
 
-		list->next = *spare;
-		*spare = list;
+		vs_event_keep(spare, list);
 		list = next;
 	}
 }

@@ -26,7 +26,14 @@ struct vs_event {
  */
 struct vs_event *vs_event_take(struct vs_event **spare, struct vs_ctx *ctx,
 			       CUresult *result_out);
-/* All of a list are spare from now on. */
+/* It is spare from now on. */
+static inline void vs_event_keep(struct vs_event **spare, struct vs_event *e)
+{
+	e->next = *spare;
+	*spare = e;
+}
+
+/* The same for all of a list. */
 void vs_events_keep(struct vs_event **spare, struct vs_event *list);
 /* Takes the events of a context out of a list and destroys them. */
 void vs_events_drop(struct vs_event **link, struct vs_ctx *ctx);

@@ -117,8 +117,7 @@ static bool record_in(struct vs_fence *f, struct vs_ctx *ctx,
 		*list = e;
 		return true;
 	}
-	e->next = NULL;
-	vs_events_keep(&f->spare, e);
+	vs_event_keep(&f->spare, e);
 	if (vs_ctx_failed(ctx, r))
 		return true;
 	if (r == CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED ||
@@ -292,8 +291,7 @@ static bool marker_is_done(struct vs_fence *f, struct vs_marker *m)
 			return false;
 		}
 		m->events = e->next;
-		e->next = NULL;
-		vs_events_keep(&f->spare, e);
+		vs_event_keep(&f->spare, e);
 	}
 	return f->copies.n == 0 || vs_copies_are_done(f, m->epoch);
 }

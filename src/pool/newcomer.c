@@ -151,8 +151,9 @@ void vs_pool_copies(CUdeviceptr p, uint64_t devices)
 {
 	struct vs_pool *pool = vs_pool_at(p);
 
-	if (pool && devices & uncounted(pool))
-		atomic_fetch_or(&pool->counting, devices & uncounted(pool));
+	devices &= vs_pool_uncounted(p);
+	if (devices)
+		atomic_fetch_or(&pool->counting, devices);
 }
 
 uint64_t vs_pool_uncounted(CUdeviceptr p)
