@@ -62,13 +62,7 @@ static void wait_for_the_host(void)
 	TRY(cuLaunchHostFunc(stream[0], victim_wait_for, (void *)&is_over));
 	TRY(cuCtxSetCurrent(ctx[1]));
 	TRY(cuMemGetInfo(&free_bytes, &total));
-	for (size_t i = 0; i < 6; i++) {
-		CUdeviceptr p = victim_alloc(total / 2 + i * MiB);
-
-		TRY(cuMemsetD8Async(p, 0, MiB, stream[1]));
-		TRY(cuStreamSynchronize(stream[1]));
-		victim_free(p);
-	}
+	victim_go_round(stream[1], total / 2, 6);
 	is_over = true;
 	TRY(cuCtxSetCurrent(ctx[0]));
 	TRY(cuStreamSynchronize(stream[0]));

@@ -268,22 +268,30 @@ static void enable_at_second_try(void)
 	copy_both_ways("again");
 }
 
+#if CUDA_VERSION >= 13000
+/* A batch of one copy; what the driver says. */
+static const char *copy_in_batch(CUstream stream)
+{
+	CUmemcpyAttributes attributes = {
+		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	size_t size = SIZE, first = 0;
+
+	return victim_name(cuMemcpyBatchAsync(&block[1], &block[0], &size, 1,
+					      &attributes, &first, 1, stream));
+}
+#endif
+
 /* A batch needs no current context, and peers need not be enabled for it. */
 static void copy_without_context(void)
 {
 #if CUDA_VERSION >= 13000
-	CUmemcpyAttributes attributes = {
-		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
-	size_t size = SIZE, first = 0;
 	CUstream stream;
 
 	fill(0, 9);
 	fill(1, 0);
 	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
 	TRY(cuCtxSetCurrent(NULL));
-	printf("batch without a context: %s",
-	       victim_name(cuMemcpyBatchAsync(&block[1], &block[0], &size, 1,
-					      &attributes, &first, 1, stream)));
+	printf("batch without a context: %s", copy_in_batch(stream));
 	TRY(cuCtxSetCurrent(ctx[1]));
 	TRY(cuStreamSynchronize(stream));
 	printf(" %d\n", victim_is_filled(block[1], SIZE, 9));
@@ -295,9 +303,6 @@ static void copy_without_context(void)
 static void copy_behind_a_failure(void)
 {
 #if CUDA_VERSION >= 13000
-	CUmemcpyAttributes attributes = {
-		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
-	size_t size = SIZE, first = 0;
 	CUstream stream;
 
 	TRY(cuCtxSetCurrent(ctx[1]));
@@ -305,10 +310,7 @@ static void copy_behind_a_failure(void)
 	sim_client_fail("cuMemSetAccess", 1, CUDA_ERROR_OUT_OF_MEMORY);
 	TRY(cuMemcpyDtoDAsync(block[1], block[0], 100, stream));
 	for (int i = 0; i < 2; i++)
-		printf("batch behind a failure: %s\n",
-		       victim_name(cuMemcpyBatchAsync(&block[1], &block[0],
-						      &size, 1, &attributes,
-						      &first, 1, stream)));
+		printf("batch behind a failure: %s\n", copy_in_batch(stream));
 	TRY(cuStreamSynchronize(stream));
 	TRY(cuStreamDestroy(stream));
 #endif

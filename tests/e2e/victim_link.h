@@ -130,6 +130,18 @@ static inline void victim_launch(CUfunction kernel, CUstream stream,
 			   NULL));
 }
 
+/* Blocks one after the other, each a MiB larger, whose work is complete. */
+static inline void victim_go_round(CUstream stream, size_t first, int n)
+{
+	for (int i = 0; i < n; i++) {
+		CUdeviceptr p = victim_alloc(first + (size_t)i * MiB);
+
+		TRY(cuMemsetD8Async(p, (unsigned char)i, MiB, stream));
+		TRY(cuStreamSynchronize(stream));
+		victim_free(p);
+	}
+}
+
 static inline void CUDA_CB victim_nap(void *data)
 {
 	(void)data;

@@ -72,13 +72,7 @@ static void go_round(CUstream stream)
 	TRY(cuCtxSetCurrent(ctx[0]));
 	TRY(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
 	TRY(cuStreamBeginCapture(captured, CU_STREAM_CAPTURE_MODE_RELAXED));
-	for (int i = 0; i < 100; i++) {
-		CUdeviceptr p = victim_alloc((100 + i) * MiB);
-
-		TRY(cuMemsetD8Async(p, i, MiB, stream));
-		TRY(cuStreamSynchronize(stream));
-		victim_free(p);
-	}
+	victim_go_round(stream, 100 * MiB, 100);
 	victim_end_capture(captured);
 	puts("round");
 }

@@ -190,17 +190,11 @@ static _Atomic bool may_go_on;
 static void wait_for_the_host(void)
 {
 	size_t available, total;
-	CUdeviceptr p;
 
 	TRY(cuLaunchHostFunc(stream, victim_wait_for, &may_go_on));
 	TRY(cuCtxSetCurrent(owner));
 	TRY(cuMemGetInfo(&available, &total));
-	for (size_t i = 0; i < 30; i++) {
-		p = victim_alloc(available / 10 + i * MiB);
-		TRY(cuMemsetD8(p, 1, MiB));
-		TRY(cuCtxSynchronize());
-		victim_free(p);
-	}
+	victim_go_round(NULL, available / 10, 30);
 	may_go_on = true;
 	TRY(cuCtxSetCurrent(peer));
 	TRY(cuStreamSynchronize(stream));

@@ -4,16 +4,13 @@
  * one] of pool/copies.h), on the counting driver: its work is waited for as
  * long as such a copy may be under way, and no longer once markers are curt.
  */
-#include <pthread.h>
-#include <sched.h>
-#include <time.h>
-
 #include "driver/real.h"
 #include "fake_test.h"
 #include "pool/capture.h"
 #include "pool/copies.h"
 #include "pool/ctx.h"
 #include "pool/state.h"
+#include "race_test.h"
 
 #define PEER_CTX ((CUcontext)0x2000)
 #define PEER ((CUdevice)1)
@@ -450,24 +447,16 @@ static void test_policy_ordered_follows_none(void **state)
 	assert_int_equal(vs_fence_counting(fence), 3);
 }
 
-enum { NOTES = 20000, SECONDS = 20 }; /* of a busy machine, fewer */
-static _Atomic unsigned long n_in_peer;
-static _Atomic bool is_done;
-
-static CUresult CUDAAPI count_record(CUcontext ctx, CUevent event)
+static void none_is_to_count(struct vs_fence *f)
 {
-	if (ctx == PEER_CTX)
-		n_in_peer++;
-	return plain_record(ctx, event);
+	while (vs_fence_counting(f) != 1)
+		sched_yield();
 }
 
-static void *record_all_the_time(void *unused)
+static void one_is_made(struct vs_fence *f)
 {
-	while (!is_done) {
-		vs_fence_record(fence);
-		vs_fence_poll(fence);
-	}
-	return unused;
+	(void)f;
+	copied(NULL);
 }
 
 /*
@@ -476,34 +465,12 @@ static void *record_all_the_time(void *unused)
  */
 static void test_a_copy_is_covered_that_comes_meanwhile(void **state)
 {
-	time_t until = time(NULL) + SECONDS;
-	unsigned long n_missed = 0;
-	pthread_t thread;
-
 	(void)state;
 	be_curt();
-	vs_real.cuCtxRecordEvent = count_record;
 	vs_real.cuEventQuery = plain_query;
-	is_done = false;
-	assert_int_equal(
-		pthread_create(&thread, NULL, record_all_the_time, NULL), 0);
-	for (int i = 0; i < NOTES && time(NULL) < until; i++) {
-		unsigned long before;
-		uint64_t tag;
-
-		/* one without the peer, most of the time */
-		while (vs_fence_counting(fence) != 1)
-			sched_yield();
-		before = n_in_peer;
-		copied(NULL);
-		tag = vs_fence_tag(fence);
-		while (!vs_fence_is_covered(fence, tag))
-			sched_yield();
-		n_missed += n_in_peer == before;
-	}
-	is_done = true;
-	pthread_join(thread, NULL);
-	assert_int_equal(n_missed, 0);
+	assert_int_equal(count_missed(fence, PEER_CTX, plain_record,
+				      none_is_to_count, one_is_made),
+			 0);
 }
 
 int main(void)

@@ -3,15 +3,13 @@
  * The markers (pool/fence) on the counting driver: how many are asked to see
  * many complete, and which may not be passed over.
  */
-#include <pthread.h>
-#include <sched.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "driver/real.h"
 #include "fake_test.h"
 #include "pool/capture.h"
 #include "pool/state.h"
+#include "race_test.h"
 
 enum { MANY = 64 };
 #define NEVER ((uint64_t)1 << 60)
@@ -246,26 +244,22 @@ static void test_looks_follow_the_lag(void **state)
 }
 
 #define SECOND_CTX ((CUcontext)0x2000)
-enum { ARRIVALS = 20000, SECONDS = 20 }; /* of a busy machine, fewer */
-
 static CUresult (*record_event)(CUcontext, CUevent);
-static _Atomic unsigned long n_in_second;
-static _Atomic bool is_done;
 
-static CUresult CUDAAPI count_record(CUcontext ctx, CUevent event)
+static void it_is_away(struct vs_fence *f)
 {
-	if (ctx == SECOND_CTX)
-		n_in_second++;
-	return record_event(ctx, event);
+	uint64_t tag;
+
+	atomic_store(f->reach, 1);
+	/* one that is recorded without it, most of the time */
+	tag = vs_fence_tag(f);
+	while (!vs_fence_is_covered(f, tag))
+		sched_yield();
 }
 
-static void *record_all_the_time(void *unused)
+static void it_arrives(struct vs_fence *f)
 {
-	while (!is_done) {
-		vs_fence_record(fence);
-		vs_fence_poll(fence);
-	}
-	return unused;
+	atomic_store(f->reach, 3);
 }
 
 /*
@@ -274,39 +268,13 @@ static void *record_all_the_time(void *unused)
  */
 static void test_covers_a_context_that_arrives(void **state)
 {
-	_Atomic uint64_t *reach = fence->reach;
-	time_t until = time(NULL) + SECONDS;
-	unsigned long n_missed = 0;
-	pthread_t thread;
-
 	(void)state;
 	assert_non_null(vs_ctx_born(SECOND_CTX, 1));
-	record_event = vs_real.cuCtxRecordEvent;
-	vs_real.cuCtxRecordEvent = count_record;
-	is_done = false;
-	assert_int_equal(
-		pthread_create(&thread, NULL, record_all_the_time, NULL), 0);
-	for (int i = 0; i < ARRIVALS && time(NULL) < until; i++) {
-		unsigned long before;
-		uint64_t tag;
-
-		atomic_store(reach, 1);
-		/* one that is recorded without it, most of the time */
-		tag = vs_fence_tag(fence);
-		while (!vs_fence_is_covered(fence, tag))
-			sched_yield();
-		atomic_store(reach, 3);
-		before = n_in_second;
-		tag = vs_fence_tag(fence);
-		while (!vs_fence_is_covered(fence, tag))
-			sched_yield();
-		n_missed += n_in_second == before;
-	}
-	is_done = true;
-	pthread_join(thread, NULL);
-	atomic_store(reach, 1);
-	vs_real.cuCtxRecordEvent = record_event;
-	assert_int_equal(n_missed, 0);
+	assert_int_equal(count_missed(fence, SECOND_CTX,
+				      vs_real.cuCtxRecordEvent, it_is_away,
+				      it_arrives),
+			 0);
+	atomic_store(fence->reach, 1);
 }
 
 /* A marker stands for the work of every context, however many there are. */
