@@ -88,7 +88,10 @@ void vs_copier_begin_peer(struct vs_copier *copier, CUdeviceptr dst,
 	__attribute__((cold));
 void vs_copier_close(const struct vs_copier *copier) __attribute__((cold));
 
-/* The same for the launch of a graph, where there are pools of two devices. */
+/*
+ * The same for the launch of a graph, where there are several contexts: that of
+ * the other device need not have a pool.
+ */
 void vs_copier_begin_graph(struct vs_copier *copier, CUstream stream)
 	__attribute__((cold));
 void vs_copier_end_graph(const struct vs_copier *copier) __attribute__((cold));
