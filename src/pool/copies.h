@@ -8,7 +8,8 @@
  * kernel that waits for its other half on this device, would count for good. So
  * there a copy in a stream that the program made is followed by an event there,
  * and its device does not count for it: a marker is complete when these are,
- * too, up to its epoch. Where such an event cannot be had the device counts.
+ * too, up to its epoch. Where such an event cannot be had the device counts
+ * until a marker behind the copy is complete, which comes at once (pool/mark).
  *
  * Part of the fence; its lock guards all of it.
  */

@@ -25,7 +25,9 @@
  * the device, and of devices that have copied or set any of its memory (Note
  * [Copies of peers] in hook/copier.h), or in a stream of which some was freed
  * (cuMemFreeAsync: the kernels of that stream come before the free, too), since
- * the last marker that was complete: that one covers what they did before.
+ * the last marker that was complete: that one covers what they did before, and
+ * comes right behind a copy, since a kernel that waits for the host may be next
+ * (vs_mark_copied).
  * Where a graph has such a copy, which may run at any time, its device counts
  * for good. A copy is noted when it was given to its stream, as a free is
  * tagged (Note [Tag and record]): either the marker that ends the epoch of the

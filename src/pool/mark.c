@@ -122,6 +122,20 @@ void vs_mark_before_work(struct vs_pool *pool)
 		vs_fence_loosen(f);
 }
 
+void vs_mark_copied(struct vs_pool *pool)
+{
+	struct vs_thread *t = vs_thread_self();
+	struct vs_fence *f = &pool->fence;
+
+	if (f->is_ordered || !vs_fence_may_mark(f) ||
+	    !(atomic_load(&f->is_curt) || takes_ration(pool)) ||
+	    !vs_thread_go_within(t))
+		return;
+	if (vs_vmm_is_current_sound())
+		vs_fence_record(f);
+	vs_thread_come_out(t);
+}
+
 static uint64_t much_pending(const struct vs_pool *pool)
 {
 	return pool->pending_limit ? pool->pending_limit : pool->need / 20;

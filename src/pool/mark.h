@@ -93,6 +93,13 @@ void vs_mark_before_work(struct vs_pool *pool);
  * and this is no host function.
  */
 void vs_mark_bare(struct vs_pool *pool);
+/*
+ * Another device copied the memory, and counts for markers (Note [Peers] in
+ * pool/fence.h) until one tells that it has: one that comes before its next
+ * work, which may wait for the host. Rationed, until markers are curt. As
+ * above; any thread.
+ */
+void vs_mark_copied(struct vs_pool *pool);
 /* After a free: a marker, if much has long been without. */
 void vs_mark_at_free(struct vs_pool *pool);
 /* The same without the lock: waits, where there can be no marker now. */

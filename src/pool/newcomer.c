@@ -2,6 +2,7 @@
 #include "pool/newcomer.h"
 
 #include "base/thread.h"
+#include "pool/mark.h"
 #include "pool/pool.h"
 #include "pool/state.h"
 
@@ -117,6 +118,7 @@ static void copied(struct vs_pool *pool, uint64_t devices, CUstream stream)
 		return;
 	for (; devices; devices &= devices - 1)
 		vs_fence_note_copy(&pool->fence, __builtin_ctzll(devices));
+	vs_mark_copied(pool);
 }
 
 void vs_pool_copied(CUdeviceptr p, uint64_t devices, CUstream stream)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_meet [captured | rounds | later | steps]: two devices of one process,
- * a thread for each, as a framework has them. Their kernels meet, as those of a
- * collective do: each runs until the other is there. One thread gives its half,
- * and captures its next graph (or does not); the other frees what it has
- * finished with before it gives its own. A cuMemFree waits for no kernel of
- * another device.
+ * victim_meet [captured | rounds | later | steps | default]: two devices of one
+ * process, a thread for each, as a framework has them. Their kernels meet, as
+ * those of a collective do: each runs until the other is there. One thread
+ * gives its half, and captures its next graph (or does not); the other frees
+ * what it has finished with before it gives its own. A cuMemFree waits for no
+ * kernel of another device.
  *
  * rounds: beside a capture, and work that is complete each time, one goes round
  * with many times the memory that the device has.
@@ -14,6 +14,8 @@
  * began long after that device's last copy of the memory was done.
  *
  * steps: such a kernel in each step, right behind a copy.
+ *
+ * default: the same, and the copies are made in the default stream.
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -118,12 +120,14 @@ static void meet(CUstream stream, CUstream other, int i, int rounds)
 	TRY(cuStreamSynchronize(other));
 }
 
-static void wait_later(CUstream stream, bool is_in_steps)
+static void wait_later(CUstream stream, const char *how)
 {
-	CUstream other;
+	bool is_in_steps = strcmp(how, "later") != 0;
+	CUstream other, copying;
 
 	TRY(cuCtxSetCurrent(ctx[1]));
 	TRY(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	copying = strcmp(how, "default") ? other : CU_STREAM_LEGACY;
 	copy_and_set(other);
 	TRY(cuStreamSynchronize(other));
 	TRY(cuCtxSetCurrent(ctx[0]));
@@ -131,10 +135,10 @@ static void wait_later(CUstream stream, bool is_in_steps)
 	meet(stream, other, 0, 12);
 	for (int i = 1; is_in_steps && i < STEPS; i++) {
 		TRY(cuCtxSetCurrent(ctx[1]));
-		copy_and_set(other);
+		copy_and_set(copying);
 		meet(stream, other, i, 2);
 	}
-	puts(is_in_steps ? "steps" : "later");
+	puts(how);
 }
 
 int main(int argc, char **argv)
@@ -159,9 +163,8 @@ int main(int argc, char **argv)
 		go_round(stream);
 		return 0;
 	}
-	if (argc > 1 &&
-	    (!strcmp(argv[1], "later") || !strcmp(argv[1], "steps"))) {
-		wait_later(stream, !strcmp(argv[1], "steps"));
+	if (argc > 1 && !is_capturing) {
+		wait_later(stream, argv[1]);
 		return 0;
 	}
 	pthread_barrier_init(&barrier, NULL, 2);

@@ -27,6 +27,7 @@ enum { EVENTS = 4096 };
 static struct {
 	CUevent event;
 	CUstream stream; /* NULL: in all of the context */
+	bool is_behind;	 /* what spins */
 } peers[EVENTS];
 static unsigned n_peers;
 static bool is_spinning;	      /* a kernel of the peer */
@@ -46,6 +47,7 @@ static void note_event(CUevent event, CUstream stream)
 	assert_true(i < EVENTS);
 	peers[i].event = event;
 	peers[i].stream = stream;
+	peers[i].is_behind = is_spinning;
 	if (i == n_peers)
 		n_peers++;
 }
@@ -78,7 +80,8 @@ static CUresult CUDAAPI query(CUevent event)
 			continue;
 		if (s && query_answer != CUDA_SUCCESS)
 			return query_answer;
-		if ((!s && is_spinning) || (s != OTHER_STREAM && is_copying) ||
+		if ((!s && peers[i].is_behind && is_spinning) ||
+		    (s != OTHER_STREAM && is_copying) ||
 		    (s != STREAM && also_copying))
 			return CUDA_ERROR_NOT_READY;
 	}
@@ -208,6 +211,41 @@ static void test_an_old_copy_is_forgotten(void **state)
 	be_curt();
 	is_spinning = true;
 	assert_true(is_free_at_once());
+}
+
+/* Nothing was freed between the copy and a kernel that never ends. */
+static void test_a_copy_is_marked_before_what_comes_next(void **state)
+{
+	(void)state;
+	copied(STREAM);
+	is_spinning = true;
+	assert_false(is_free_at_once());
+	while (vs_fence_wait(fence, 3000 * MS))
+		;
+	assert_true(fence->is_curt);
+	assert_true(is_free_at_once());
+	/* and then each that is not followed */
+	for (int i = 0; i < 100; i++) {
+		is_spinning = false;
+		copied(NULL);
+		is_spinning = true;
+		/* a look may show the copy, and the next one what was freed */
+		if (!is_free_at_once())
+			assert_true(is_free_at_once());
+	}
+}
+
+/* Where nobody was seen to wait, it is not each that has its marker. */
+static void test_markers_of_copies_are_rationed(void **state)
+{
+	unsigned long before;
+
+	(void)state;
+	before = fake.records;
+	for (int i = 0; i < 100; i++)
+		copied(STREAM);
+	/* one in two contexts */
+	assert_in_range(fake.records - before, 2, 2 * 10);
 }
 
 /* In the NULL stream, which is not followed: all of the device counts. */
@@ -455,8 +493,7 @@ static void none_is_to_count(struct vs_fence *f)
 
 static void one_is_made(struct vs_fence *f)
 {
-	(void)f;
-	copied(NULL);
+	vs_fence_note_copy(f, PEER);
 }
 
 /*
@@ -482,6 +519,10 @@ int main(void)
 		cmocka_unit_test_setup(test_a_copy_counts_until_it_is_complete,
 				       fresh),
 		cmocka_unit_test_setup(test_an_old_copy_is_forgotten, fresh),
+		cmocka_unit_test_setup(
+			test_a_copy_is_marked_before_what_comes_next, fresh),
+		cmocka_unit_test_setup(test_markers_of_copies_are_rationed,
+				       fresh),
 		cmocka_unit_test_setup(test_a_copy_in_a_default_stream_counts,
 				       fresh),
 		cmocka_unit_test_setup(test_each_copy_is_followed, fresh),
