@@ -58,8 +58,8 @@ struct board {
 
 static _Atomic(struct board *) board;
 static _Atomic(struct slot *) mine;
-static bool is_full; /* no slot was to be had; the sleeping thread's */
-static int segment;  /* its id; constant while there is `mine` */
+static bool is_full;	    /* no slot was to be had; the sleeping thread's */
+static _Atomic int segment; /* the id of the last that was joined */
 static _Atomic uint32_t alone; /* the bell of a process without a slot */
 
 /* All of them: who has left a slot may yet sleep on its bell. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * copies: copies and sets of the memory by other devices, each with an event of
- * its own behind it.
+ * copies: copies and sets of the memory by other devices, and the graphs that
+ * they launch, each with an event of its own behind it.
  *
  * Note [Copies one by one]: while markers go by the devices that count (Note
  * [Peers] in pool/fence.h), one that copies in every step, and in each has a
@@ -40,9 +40,10 @@ struct vs_copies {
 };
 
 /*
- * Work that copies or sets the memory was given to `stream`, of another device,
- * before the call. True if an event follows it; else the devices that may run
- * it are to count. Takes the fence's lock, and calls the driver under it.
+ * Work that copies or sets the memory, or a graph, was given to `stream`, of
+ * another device, before the call. True if an event follows it; else the
+ * devices that may run it are to count. Takes the fence's lock, and calls the
+ * driver under it.
  */
 bool vs_copies_add(struct vs_fence *f, CUstream stream);
 /* Whether those up to an epoch are complete. Capture mode relaxed. */

@@ -21,20 +21,21 @@
  * (two H200, 580.159.04, each behind 200 ms). Markers cover the kernels of
  * other devices as well; but one that waits for the host, in the middle of a
  * loop on this device, would stop all reuse. So when waits have lasted longer
- * than COURTESY in vain a marker goes by the contexts that count: those of
- * the device, and of devices that have copied or set any of its memory (Note
+ * than COURTESY in vain a marker goes by the contexts that count: those of the
+ * device, and of devices that have copied or set any of its memory (Note
  * [Copies of peers] in hook/copier.h), or in a stream of which some was freed
  * (cuMemFreeAsync: the kernels of that stream come before the free, too), since
  * the last marker that was complete: that one covers what they did before, and
  * comes right behind a copy, since a kernel that waits for the host may be next
- * (vs_mark_copied).
- * Where a graph has such a copy, which may run at any time, its device counts
- * for good. A copy is noted when it was given to its stream, as a free is
- * tagged (Note [Tag and record]): either the marker that ends the epoch of the
- * note finds it, or it is noted again with the next epoch. No wait beside a
- * capture tells such a copy from a kernel, be it that of a collective, whose
- * other half comes after this very free: where another device counts, what is
- * freed there stays pending, until it is needed or a marker can be had.
+ * (vs_mark_copied). So it is with who launches a graph, of whatever memory
+ * (Note [Graphs of several devices] in hook/copier.h). Where a graph has such a
+ * copy, which may run at any time, its device counts for good. A copy is noted
+ * when it was given to its stream, as a free is tagged (Note [Tag and record]):
+ * either the marker that ends the epoch of the note finds it, or it is noted
+ * again with the next epoch. No wait beside a capture tells such a copy from a
+ * kernel, be it that of a collective, whose other half comes after this very
+ * free: where another device counts, what is freed there stays pending, until
+ * it is needed or a marker can be had.
  *
  * Note [One stream]: policy stream goes by what the host has seen. But while
  * the program has one context, and all its work comes in one stream (Note [Two
@@ -144,8 +145,8 @@ struct vs_fence {
 	_Atomic uint64_t *reach; /* devices whose contexts reach the memory */
 	/* of them, those that count for good; see Note [Peers] */
 	_Atomic uint64_t *counting;
-	_Atomic bool is_curt;	  /* markers go by those alone */
-	pthread_mutex_t barrier;  /* one at a time; before all other locks */
+	_Atomic bool is_curt; /* markers go by vs_fence_counting() and copies */
+	pthread_mutex_t barrier;  /* one at a time; before the pool's locks */
 	_Atomic bool has_barrier; /* by a thread, vs_fence_barrier_for()'s */
 	struct vs_stats *stats;
 	_Atomic uint64_t began_ns,

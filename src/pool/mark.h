@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * mark: when what a pool freed gets a marker (pool/fence), and when the markers
- * are looked at. The policy; fence has the means. All under the pool's lock,
- * but for two that take it; one of them waits.
+ * are looked at. The policy; fence has the means. All is under the pool's lock
+ * that does not say otherwise.
  *
  * A wait is for the oldest marker, so several in flight make it a wait for
  * little work. A free makes no driver call, unless it is one of many over some
@@ -51,14 +51,15 @@ bool vs_mark_is_worth_a_wait(struct vs_pool *pool, uint64_t span);
  * complete; 0 if they could be had then: of all that is not live, of the pool
  * and of the device; how much of the driver's pools is live is not known. If
  * not, out of memory is said at once, as the driver does: the work may go on
- * until the host hears of it. A context of the device is current; no lock.
+ * until the host hears of it. A context of the device is current; takes grow
+ * and the lock.
  */
 uint64_t vs_mark_lacking(struct vs_pool *pool, uint64_t span);
 /*
  * In need: waits, without end, for what this very thread freed last, if that
  * had a marker at once. The driver's cuMemFree would not have come back before.
  * Not where there are several contexts, for whose work it would not have
- * waited. Whether it waited.
+ * waited. Whether it waited. No lock held.
  */
 bool vs_mark_wait_out(struct vs_pool *pool);
 
@@ -115,7 +116,8 @@ void vs_mark_settle(struct vs_pool *pool);
 
 /*
  * When work up to this tag is complete all that was freed is, as far as it has
- * left the caches of the threads: there is nothing else to wait for.
+ * left the caches of the threads: there is nothing else to wait for. Takes the
+ * lock.
  */
 uint64_t vs_mark_newest(struct vs_pool *pool);
 

@@ -3,7 +3,8 @@
  * newcomer: who comes to a pool's memory beside those that markers and waits on
  * the device went by so far: contexts, devices, other processes. What was
  * handed out before its work was seen complete (policies ordered and stream of
- * pool/fence) is not to be reached by them too early. No lock held, any thread.
+ * pool/fence) is not to be reached by them too early. And what other devices do
+ * with it is noted. No lock of the pool held, any thread.
  */
 #ifndef VS_POOL_NEWCOMER_H
 #define VS_POOL_NEWCOMER_H

@@ -59,7 +59,7 @@ struct vs_span {
 	CUdevice device;
 };
 
-/* --- allocations: pool.c, owner.c, share.c --- */
+/* --- allocations: pool.c, owner.c, newcomer.c, share.c --- */
 
 /*
  * Serves `size` bytes of the current context's device. CUDA_SUCCESS; VS_PASS
@@ -215,7 +215,7 @@ struct vs_pool_sync {
 void vs_pool_sync_begins(struct vs_pool_sync *sync);
 void vs_pool_sync_ended(const struct vs_pool_sync *sync);
 
-/* --- contexts: ctx.c, prepare.c, end.c, follow.c --- */
+/* --- contexts: ctx.c, newcomer.c, prepare.c, end.c, follow.c --- */
 
 /* A context was seen (created or retained). */
 void vs_pool_ctx_born(CUcontext ctx, CUdevice device);
@@ -275,7 +275,7 @@ void vs_pool_follow(CUcontext later, CUcontext earlier);
 /* Live contexts that are known, green ones with their primary one. */
 int vs_pool_ctx_count(void);
 
-/* --- other devices and processes: pool.c --- */
+/* --- other devices and processes: pool.c, newcomer.c --- */
 
 /* Peer access of `ctx` to memory of context `peer` was switched. */
 CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled);
@@ -292,7 +292,7 @@ CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened);
  * Work of `devices` (bits) that copies or sets memory of the pool that holds
  * `p`, be it any, see Note [Peers] in pool/fence.h: such work was given to
  * `stream` before the call; or a graph has it, which may be launched at any
- * time. Those the memory is not open to do not matter. Any thread.
+ * time. Those that cannot reach the memory do not matter. Any thread.
  */
 void vs_pool_copied(CUdeviceptr p, uint64_t devices, CUstream stream);
 void vs_pool_copies(CUdeviceptr p, uint64_t devices);
@@ -303,8 +303,8 @@ void vs_pool_copies(CUdeviceptr p, uint64_t devices);
 void vs_pool_launches(uint64_t devices);
 void vs_pool_launched(uint64_t devices, CUstream stream);
 /*
- * Devices (bits) with access to the memory at `p` of which the latter is not
- * known. None: it is not the pool's.
+ * Devices (bits) whose work may reach the memory at `p`, but for those of which
+ * vs_pool_copies() has told. None: it is not the pool's.
  */
 uint64_t vs_pool_uncounted(CUdeviceptr p);
 

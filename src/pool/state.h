@@ -169,7 +169,7 @@ struct vs_pool {
 	_Atomic uint64_t lost_blocks, lost_bytes, lost_spans;
 
 	_Atomic uint64_t peers; /* devices with access to our chunks */
-	_Atomic uint64_t reach; /* peers and the device itself */
+	_Atomic uint64_t reach; /* whose work may: itself, peers, others */
 	_Atomic uint64_t
 		counting; /* for good, see Note [Peers] in pool/fence.h */
 
