@@ -24,6 +24,11 @@
 #define RATION ((uint64_t)3000000)
 #define RATION_TO_ORDER ((uint64_t)1000000)
 #define RATIONS_SPARED 8
+/*
+ * What one behind another device's copy takes: it is an event in each context
+ * of the devices that reach the memory.
+ */
+#define RATIONS_A_COPY 4
 /* Pending ranges looked at for one that fits; 128 found hardly more. */
 #define FITS_TRIED 32
 /*
@@ -41,7 +46,7 @@
 #define REFUSED_LASTS ((uint64_t)60000000000)
 
 /* There is a marker to be had for little memory; see Note [Before work]. */
-static bool takes_ration(struct vs_pool *pool)
+static bool takes_rations(struct vs_pool *pool, uint64_t n)
 {
 	uint64_t ration =
 		vs_fence_may_order(&pool->fence) ? RATION_TO_ORDER : RATION;
@@ -53,9 +58,9 @@ static bool takes_ration(struct vs_pool *pool)
 	/* more than there can be ahead: a suspended machine counts from 0 */
 	if (used < now || used - now > RATION * (RATIONS_SPARED + 1))
 		used = now;
-	if (used - now >= ration * RATIONS_SPARED)
+	if (used - now >= ration * (RATIONS_SPARED + 1 - n))
 		return false;
-	atomic_store_explicit(&pool->rations_used, used + ration,
+	atomic_store_explicit(&pool->rations_used, used + n * ration,
 			      memory_order_relaxed);
 	return true;
 }
@@ -113,7 +118,7 @@ void vs_mark_before_work(struct vs_pool *pool)
 	struct vs_fence *f = &pool->fence;
 
 	if (vs_fence_may_mark(f) &&
-	    !(is_rationed(pool) && !takes_ration(pool)) &&
+	    !(is_rationed(pool) && !takes_rations(pool, 1)) &&
 	    vs_thread_go_within(t)) {
 		vs_mark_bare(pool);
 		vs_thread_come_out(t);
@@ -128,7 +133,8 @@ void vs_mark_copied(struct vs_pool *pool)
 	struct vs_fence *f = &pool->fence;
 
 	if (f->is_ordered || !vs_fence_may_mark(f) ||
-	    !(atomic_load(&f->is_curt) || takes_ration(pool)) ||
+	    !(atomic_load(&f->is_curt) ||
+	      takes_rations(pool, RATIONS_A_COPY)) ||
 	    !vs_thread_go_within(t))
 		return;
 	if (vs_vmm_is_current_sound())
