@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * torture [--settled] [FUNCTION [N [CODE]]]
+ * torture [--settled | --abroad] [FUNCTION [N [CODE]]]
  *
  * Fails the first, second, third ... call of every driver function that the
  * shim knows, one process each, until a run sees no failure. In each run a
@@ -13,6 +13,9 @@
  * in one stream, and while that is slow, since policy stream has later work
  * wait there alone. Those that are no want of memory are for ever; of functions
  * that are called often the first calls will do.
+ *
+ * `--abroad`: a second device copies and sets what is freed behind that, and
+ * launches a graph; of functions that are called often the first calls will do.
  *
  * The list of functions is api.def itself. Run under the preload, on the
  * simulated driver.
@@ -34,13 +37,17 @@ static const char *const functions[] = {
 /* What the injected failure answers: one of memory, one of anything else. */
 static const int codes[] = {CUDA_ERROR_OUT_OF_MEMORY, CUDA_ERROR_UNKNOWN};
 
-enum { N_SMALL = 60, N_LARGE = 8, MOST_FAILURES = 400, MOST_SETTLED = 20 };
+enum { N_SMALL = 60, N_LARGE = 8, MOST_FAILURES = 400 };
+/* Those that the other two do with. */
+enum { MOST_SETTLED = 20, MOST_ABROAD = 8 };
 /* Pieces of work (base/stream.h wants a thousand), and how long one takes. */
 enum { SETTLED = 1100, LAG_US = 50 };
+/* Bytes that the other device copies and sets, and how often it does. */
+enum { COPIED = 2 * MiB, SET = 512, N_ABROAD = 6 };
 
 static int injected; /* the code of this run */
 static int n_bad;
-static bool is_settled;
+static bool is_settled, is_abroad;
 static _Atomic unsigned long *n_waits; /* of the device, in all runs */
 
 static bool works(CUresult r, const char *call, int line)
@@ -56,9 +63,11 @@ static bool works(CUresult r, const char *call, int line)
 #define WORKS(call) works((call), #call, __LINE__)
 
 struct program {
-	CUcontext ctx;
-	CUstream stream, other;
+	CUcontext ctx, peer; /* of the other device */
+	CUstream stream, other, abroad;
 	CUfunction fill;
+	CUgraphExec there; /* sets this: */
+	CUdeviceptr theirs;
 	CUdeviceptr small[N_SMALL], large[N_LARGE], pitched;
 };
 
@@ -167,6 +176,76 @@ static void settle_in(struct program *p)
 	sim_set_lag_us(LAG_US);
 }
 
+/* Of two tries one is not made to fail. */
+static void turn_to(CUcontext ctx)
+{
+	if (!WORKS(cuCtxSetCurrent(ctx)))
+		TRY(cuCtxSetCurrent(ctx));
+}
+
+static void make_graph(struct program *p)
+{
+	CUDA_MEMSET_NODE_PARAMS set = {
+		.dst = p->theirs, .elementSize = 1, .width = SET, .height = 1};
+	CUgraph graph;
+	CUgraphNode node;
+
+	if (!WORKS(cuGraphCreate(&graph, 0)))
+		return;
+	if (WORKS(cuGraphAddMemsetNode(&node, graph, NULL, 0, &set, p->peer)))
+		(void)WORKS(cuGraphInstantiate(&p->there, graph, 0));
+	(void)WORKS(cuGraphDestroy(graph));
+}
+
+static void start_abroad(struct program *p)
+{
+	CUdevice device;
+
+	if (!WORKS(cuDeviceGet(&device, 1)) ||
+	    !WORKS(cuDevicePrimaryCtxRetain(&p->peer, device)))
+		return;
+	turn_to(p->peer);
+	(void)WORKS(cuCtxEnablePeerAccess(p->ctx, 0));
+	if (!WORKS(cuStreamCreate(&p->abroad, CU_STREAM_NON_BLOCKING)))
+		p->abroad = NULL;
+	if (WORKS(cuMemAlloc(&p->theirs, COPIED))) {
+		sim_note_alloc(p->theirs, COPIED);
+		make_graph(p);
+	}
+	turn_to(p->ctx);
+}
+
+/* Those that may not reach the memory, as peer access failed, are refused. */
+static void works_or_may_not(CUresult r, const char *call)
+{
+	if (r != CUDA_ERROR_INVALID_VALUE)
+		(void)works(r, call, __LINE__);
+}
+
+static void copy_abroad(struct program *p)
+{
+	if (!p->abroad || !p->theirs)
+		return;
+	sim_set_lag_us(LAG_US);
+	turn_to(p->peer);
+	for (int i = 0; i < N_LARGE; i++) {
+		if (p->large[i])
+			works_or_may_not(cuMemcpyDtoDAsync(p->theirs,
+							   p->large[i], COPIED,
+							   p->abroad),
+					 "copy");
+	}
+	for (int i = 0; i < N_SMALL; i++) {
+		if (p->small[i])
+			works_or_may_not(
+				cuMemsetD8Async(p->small[i], 1, SET, p->abroad),
+				"set");
+	}
+	if (p->there)
+		(void)WORKS(cuGraphLaunch(p->there, p->abroad));
+	turn_to(p->ctx);
+}
+
 static bool start(struct program *p)
 {
 	CUmodule module;
@@ -189,7 +268,14 @@ static void act(struct program *p)
 	size_t free_bytes, total;
 	uint64_t (*trim)(void);
 
+	if (is_abroad)
+		start_abroad(p);
 	take_all(p);
+	for (int i = 0; is_abroad && i < N_ABROAD; i++) {
+		copy_abroad(p);
+		give_all(p, 1 + i % 2);
+		take_all(p);
+	}
 	give_all(p, 2);
 	take_all(p);
 	capture(p);
@@ -228,6 +314,19 @@ static void recover(struct program *p)
 	TRY(cuCtxSynchronize());
 }
 
+static void end_abroad(struct program *p)
+{
+	CUdevice device;
+
+	if (!p->peer)
+		return;
+	TRY(cuCtxSetCurrent(p->peer));
+	TRY(cuCtxSynchronize());
+	TRY(cuCtxSetCurrent(NULL));
+	TRY(cuDeviceGet(&device, 1));
+	TRY(cuDevicePrimaryCtxReset(device));
+}
+
 /* One run; its exit status: 0 no failure was met, 3 one was, else wrong. */
 static int run(const char *function, unsigned long n, int code)
 {
@@ -257,6 +356,7 @@ static int run(const char *function, unsigned long n, int code)
 	}
 	TRY(cuCtxSetCurrent(p.ctx));
 	recover(&p);
+	end_abroad(&p);
 	TRY(cuCtxSetCurrent(NULL));
 	TRY(cuDeviceGet(&device, 0));
 	TRY(cuDevicePrimaryCtxReset(device));
@@ -294,7 +394,9 @@ static int run_apart(const char *function, unsigned long n, int code)
 /* All runs of one function; returns how many went wrong. */
 static unsigned long run_all(const char *function, unsigned long *n_runs)
 {
-	unsigned long most = is_settled ? MOST_SETTLED : MOST_FAILURES;
+	unsigned long most = is_settled	 ? MOST_SETTLED
+			     : is_abroad ? MOST_ABROAD
+					 : MOST_FAILURES;
 	unsigned long n_wrong = 0;
 	bool is_called = true;
 
@@ -317,8 +419,9 @@ int main(int argc, char **argv)
 {
 	unsigned long n_runs = 0, n_wrong = 0;
 
-	if (argc > 1 && !strcmp(argv[1], "--settled")) {
-		is_settled = true;
+	is_settled = argc > 1 && !strcmp(argv[1], "--settled");
+	is_abroad = argc > 1 && !strcmp(argv[1], "--abroad");
+	if (is_settled || is_abroad) {
 		argc--;
 		argv++;
 	}
@@ -329,6 +432,10 @@ int main(int argc, char **argv)
 		return run(argv[1], strtoul(argv[2], NULL, 0),
 			   argc > 3 ? atoi(argv[3]) : codes[0]);
 	for (size_t i = 0; i < sizeof(functions) / sizeof(*functions); i++) {
+		/* else the thread stays in the other context; no driver fails
+		 */
+		if (is_abroad && !strcmp(functions[i], "cuCtxPopCurrent_v2"))
+			continue;
 		if (argc == 1 || !strcmp(argv[1], functions[i]))
 			n_wrong += run_all(functions[i], &n_runs);
 	}
