@@ -89,8 +89,8 @@ void vs_copier_begin_peer(struct vs_copier *copier, CUdeviceptr dst,
 void vs_copier_close(const struct vs_copier *copier) __attribute__((cold));
 
 /*
- * The same for the launch of a graph, where there are several contexts: that of
- * the other device need not have a pool.
+ * The same for the launch of a graph, where several devices have contexts: that
+ * which launches it need not have a pool.
  */
 void vs_copier_begin_graph(struct vs_copier *copier, CUstream stream)
 	__attribute__((cold));

@@ -201,8 +201,7 @@ VS_EXPORT CUresult CUDAAPI cuGraphExecNodeSetParams(CUgraphExec exec,
 		CUresult result;                                               \
                                                                                \
 		if (VS_ENTER_WORK(api, stream) &&                              \
-		    vs_unlikely(vs_pool_ctx_count() > 1) &&                    \
-		    vs_pool_count() > 0)                                       \
+		    vs_unlikely(vs_pool_ctx_apart()) && vs_pool_count() > 0)   \
 			vs_copier_begin_graph(&copier, stream);                \
 		result = vs_real.api(exec, stream);                            \
 		VS_AGAIN(VS_ANY_DEVICE, result, vs_real.api(exec, stream));    \

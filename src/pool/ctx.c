@@ -10,10 +10,11 @@
 #include "pool/pool.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct vs_ctx *table; /* uthash; lock */
-static struct vs_ctx *all;   /* lock */
-static _Atomic int n_all;    /* written under it, read anywhere */
-static uint64_t n_ends;	     /* ends that have begun, ever; lock */
+static struct vs_ctx *table;	 /* uthash; lock */
+static struct vs_ctx *all;	 /* lock */
+static _Atomic int n_all;	 /* written under it, read anywhere */
+static _Atomic uint64_t seen_on; /* devices of all there ever were; the same */
+static uint64_t n_ends;		 /* ends that have begun, ever; lock */
 /* changes with what vs_ctx_get() answers of a handle that it knows */
 static _Atomic uint64_t turn = 1;
 
@@ -171,6 +172,7 @@ static struct vs_ctx *find_or_enter(struct vs_ctx *fresh, CUcontext handle,
 	c->next = all;
 	all = c;
 	atomic_fetch_add(&n_all, 1);
+	atomic_fetch_or(&seen_on, (uint64_t)1 << device);
 	return c;
 }
 
@@ -389,6 +391,13 @@ void vs_ctx_unuse(struct vs_ctx *ctx)
 int vs_pool_ctx_count(void)
 {
 	return atomic_load_explicit(&n_all, memory_order_relaxed);
+}
+
+bool vs_pool_ctx_apart(void)
+{
+	uint64_t devices = atomic_load_explicit(&seen_on, memory_order_relaxed);
+
+	return (devices & (devices - 1)) != 0;
 }
 
 int vs_ctx_list(uint64_t devices, struct vs_ctx **list, int max)

@@ -274,6 +274,8 @@ CUdevice vs_pool_ctx_device(CUcontext ctx);
 void vs_pool_follow(CUcontext later, CUcontext earlier);
 /* Live contexts that are known, green ones with their primary one. */
 int vs_pool_ctx_count(void);
+/* Several devices have, or had, such contexts. */
+bool vs_pool_ctx_apart(void);
 
 /* --- other devices and processes: pool.c, newcomer.c --- */
 

@@ -7,6 +7,7 @@
  *   pairs query SIZE ROUNDS       cuMemGetAddressRange of an interior pointer
  *   pairs copy SIZE ROUNDS        cuMemcpyDtoD of a byte of two blocks
  *   pairs beside SIZE ROUNDS      the same, and there is another context
+ *   pairs launch SIZE ROUNDS      cuGraphLaunch, and there is another context
  *   pairs work SIZE ROUNDS        a pair, then cuMemsetD8Async of a byte
  *   pairs cold SIZE ROUNDS        a pair of a size near it, 64 others live, the
  *                                 core's caches emptied before either call, as
@@ -89,6 +90,25 @@ static void make_other_context(void)
 	TRY(cuCtxGetDevice(&device));
 	TRY(cuCtxCreate_v2(&other, 0, device));
 	TRY(cuCtxSetCurrent(ctx));
+}
+
+static void launch_rounds(long n)
+{
+	CUgraph graph;
+	CUgraphExec exec;
+	CUstream stream;
+	CUdeviceptr p;
+
+	TRY(cuMemAlloc(&p, size));
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuGraphCreate(&graph, 0));
+	TRY(cuGraphInstantiate(&exec, graph, 0));
+	while (n--)
+		TRY(cuGraphLaunch(exec, stream));
+	TRY(cuGraphExecDestroy(exec));
+	TRY(cuGraphDestroy(graph));
+	TRY(cuStreamDestroy(stream));
+	TRY(cuMemFree(p));
 }
 
 /* As a framework that caches nothing: something is freed before each launch. */
@@ -249,6 +269,9 @@ int main(int argc, char **argv)
 	else if (strcmp(what, "beside") == 0) {
 		make_other_context();
 		ns = timed(copy_rounds);
+	} else if (strcmp(what, "launch") == 0) {
+		make_other_context();
+		ns = timed(launch_rounds);
 	} else if (strcmp(what, "work") == 0)
 		ns = timed(work_rounds);
 	else if (strcmp(what, "cold") == 0)
@@ -259,7 +282,7 @@ int main(int argc, char **argv)
 		ns = threads(atoi(argv[2]));
 	else {
 		fprintf(stderr, "usage: pairs pair|burst|query|copy|beside|"
-				"work|cold SIZE ROUNDS | "
+				"launch|work|cold SIZE ROUNDS | "
 				"threads N SIZE ROUNDS | dlsym ROUNDS\n");
 		return 2;
 	}
