@@ -248,6 +248,37 @@ def no_descriptors_for_a_while():
 
 
 @test
+def one_descriptor_left():
+    """The exporter takes the importer in, and has none to send for a while."""
+    exporter, importer = pair()
+    p, handle = exporter.share(3 * MiB, 11)
+    used = exporter.files()
+    before = limit(exporter, used + 1)
+    importer.send("open", handle)
+    time.sleep(0.3)
+    limit(exporter, before)
+    q = importer.ok_line()
+    expect(importer.say("check", q, 3 * MiB, 11), "ok")
+    importer.do("close", q)
+
+
+@test
+def no_descriptor_to_open_by():
+    """An importer without one: out of memory, and nothing is left of it."""
+    exporter, importer = pair()
+    p, handle = exporter.share(3 * MiB, 12)
+    books = importer.books()
+    used = importer.files()
+    for spare in (0, 1):
+        before = limit(importer, used + spare)
+        expect(importer.say("open", handle), "CUDA_ERROR_OUT_OF_MEMORY")
+        limit(importer, before)
+        importer.balanced(books)
+    q = importer.do("open", handle)
+    expect(importer.say("check", q, 3 * MiB, 12), "ok")
+
+
+@test
 def fewer_descriptors_than_clients():
     """Clients that leave are noticed where no poll() may look at them all."""
     exporter, importer = pair()
