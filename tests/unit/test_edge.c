@@ -5,6 +5,7 @@
  */
 #include "driver/real.h"
 #include "fake_test.h"
+#include "pool/share.h"
 #include "pool/state.h"
 
 static int fresh(void **state)
@@ -380,6 +381,71 @@ static void test_large_chunks_below_a_limit(void **state)
 	take(80 * MiB);
 }
 
+/* What the device refuses to make chunks with, and what they were made with. */
+enum { DECOMPRESSED = 1, FOR_RDMA = 2, SHAREABLE = 4, ALL_KINDS = 8 };
+static unsigned refused, made_with;
+static CUresult (*create)(CUmemGenericAllocationHandle *, size_t,
+			  const CUmemAllocationProp *, unsigned long long);
+
+static unsigned kinds_of(const CUmemAllocationProp *prop)
+{
+	return (prop->allocFlags.usage ? DECOMPRESSED : 0) |
+	       (prop->allocFlags.gpuDirectRDMACapable ? FOR_RDMA : 0) |
+	       (prop->requestedHandleTypes ? SHAREABLE : 0);
+}
+
+static CUresult choosy(CUmemGenericAllocationHandle *handle, size_t size,
+		       const CUmemAllocationProp *prop,
+		       unsigned long long flags)
+{
+	if (refused & (kinds_of(prop) | ALL_KINDS))
+		return CUDA_ERROR_NOT_SUPPORTED;
+	made_with = kinds_of(prop);
+	return create(handle, size, prop, flags);
+}
+
+static CUresult has_all(int *out, CUdevice_attribute which, CUdevice device)
+{
+	(void)which, (void)device;
+	*out = 1;
+	return CUDA_SUCCESS;
+}
+
+static void choosy_driver(unsigned what)
+{
+	fresh_driver(8 * GiB);
+	create = vs_real.cuMemCreate;
+	vs_real.cuMemCreate = choosy;
+	vs_real.cuDeviceGetAttribute = has_all;
+	refused = what;
+}
+
+/* A device without some features has a pool all the same. */
+static void test_chunks_without_what_a_device_refuses(void **state)
+{
+	static const struct {
+		unsigned refused, made_with;
+	} cases[] = {
+		{0, DECOMPRESSED | FOR_RDMA | SHAREABLE},
+		{DECOMPRESSED, FOR_RDMA | SHAREABLE},
+		{FOR_RDMA, SHAREABLE},
+		{SHAREABLE, 0},
+		{DECOMPRESSED | FOR_RDMA | SHAREABLE, 0},
+	};
+	CUdeviceptr p;
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		choosy_driver(cases[i].refused);
+		take(10 * MiB);
+		assert_int_equal(made_with, cases[i].made_with);
+		assert_int_equal(vs_share_is_capable(0),
+				 (made_with & SHAREABLE) != 0);
+	}
+	choosy_driver(ALL_KINDS);
+	assert_int_equal(vs_pool_alloc(10 * MiB, &p), VS_PASS);
+}
+
 #define OF_A_LONG_JOB (45000 * MS)
 
 /* The driver's free waits for as long as it takes. */
@@ -446,6 +512,7 @@ int main(void)
 		T(not_what_another_freed),
 		T(large_chunks_below_a_limit),
 		T(the_drivers_last_bytes_are_counted),
+		T(chunks_without_what_a_device_refuses),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
