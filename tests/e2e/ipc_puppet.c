@@ -270,12 +270,17 @@ static void change_context(const char *word)
 	}
 }
 
-static void open_handle(const char *text, unsigned flags)
+/* By the function of that version of CUDA. */
+static void open_handle(const char *text, unsigned flags, int version)
 {
+	CUresult(CUDAAPI * open)(CUdeviceptr *, CUipcMemHandle, unsigned int);
 	CUipcMemHandle handle = read_handle(text);
+	CUdriverProcAddressQueryResult found;
 	CUdeviceptr p;
 
-	if (is_fine(cuIpcOpenMemHandle(&p, handle, flags)))
+	TRY(cuGetProcAddress_v2("cuIpcOpenMemHandle", (void **)&open, version,
+				0, &found));
+	if (is_fine(open(&p, handle, flags)))
 		printf("ok %llx\n", p);
 }
 
@@ -518,9 +523,11 @@ static bool obey_memory(const char *verb, const char *text, CUdeviceptr p,
 		if (is_fine(cuIpcGetMemHandle(&handle, p)))
 			print_handle(&handle);
 	} else if (strcmp(verb, "open") == 0) {
-		open_handle(text, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+		open_handle(text, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 11000);
+	} else if (strcmp(verb, "older") == 0) {
+		open_handle(text, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 10000);
 	} else if (strcmp(verb, "open0") == 0) {
-		open_handle(text, 0);
+		open_handle(text, 0, 11000);
 	} else if (strcmp(verb, "beside") == 0) {
 		open_beside(text);
 	} else if (strcmp(verb, "join") == 0) {

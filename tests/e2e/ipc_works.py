@@ -23,6 +23,18 @@ def data():
 
 
 @test
+def older_open():
+    """As programs of before CUDA 11 call it; it is the same memory."""
+    exporter, importer = pair()
+    p, handle = exporter.share(3 * MiB, 5)
+    q = importer.do("older", handle)
+    expect(importer.say("check", q, 3 * MiB, 5), "ok")
+    expect(importer.do("open", handle), q, "opened again")
+    importer.do("close", q)
+    importer.do("close", q)
+
+
+@test
 def many_chunks():
     """Allocations over many chunks, beginning and ending within one."""
     exporter, importer = pair("VMMSHIM_CHUNK_SIZE=2M")
