@@ -133,15 +133,15 @@ static void purge(void)
 	purge_at = 64 + 2 * HASH_COUNT(exports);
 }
 
-/* The allocation cannot travel. */
+/* The allocation cannot travel: chunks of this device have no descriptors. */
 static CUresult refuse(void)
 {
 	static _Atomic bool is_told;
 
 	if (!atomic_exchange(&is_told, true))
-		vs_warn("cuIpcGetMemHandle fails for an allocation whose "
-			"chunks cannot be shared: set VMMSHIM_CONTIGUOUS=1, or "
-			"VMMSHIM_IPC=native to take memory from the driver");
+		vs_warn("cuIpcGetMemHandle fails for memory whose chunks the "
+			"driver cannot share: VMMSHIM_IPC=native takes memory "
+			"from the driver");
 	return VS_PASS;
 }
 

@@ -36,6 +36,23 @@ def arguments():
 
 
 @test
+def chunks_without_descriptors():
+    """A device that shares none: an error, and a line that says what helps."""
+    # the last of four tries to make a chunk
+    exporter = Puppet("SIM_FAIL=cuMemCreate:1:801:3")
+    p = exporter.do("alloc", 3 * MiB)
+    expect(exporter.say("get", p), "CUDA_ERROR_INVALID_VALUE")
+    expect(exporter.say("get", p), "CUDA_ERROR_INVALID_VALUE")
+    expect(exporter.log().count("VMMSHIM_"), 1, "names of knobs")
+    true("VMMSHIM_IPC=native" in exporter.log(), "the log")
+    native = Puppet("SIM_FAIL=cuMemCreate:1:801:3", "VMMSHIM_IPC=native")
+    p, handle = native.share(3 * MiB, 4)
+    importer = Puppet("VMMSHIM_IPC=native")
+    expect(importer.say("check", importer.do("open", handle), 3 * MiB, 4),
+           "ok")
+
+
+@test
 def forged():
     """Handles that only look right."""
     exporter, importer = pair()
