@@ -417,6 +417,35 @@ static void test_no_marker_can_be_had(void **state)
 	assert_true(fake.held < GiB);
 }
 
+/*
+ * A wait that fails has seen nothing complete. The driver serves for a while,
+ * and then the pool again, be it that no marker of before 12.5 can fail.
+ */
+static void test_a_wait_fails(void **state)
+{
+	uint64_t held;
+	CUdeviceptr p;
+
+	(void)state;
+	p = take(3 * GiB);
+	held = fake.held;
+	fault = CUDA_ERROR_UNKNOWN;
+	broken = SECOND_CTX;
+	give(p);
+	assert_false(vs_fence_wait_tag(fence, vs_fence_tag(fence), UINT64_MAX));
+	assert_true(atomic_load(&fence->is_broken));
+	fake.natives = 0;
+	assert_int_equal(vs_pool_alloc(3 * GiB, &p), CUDA_ERROR_OUT_OF_MEMORY);
+	assert_true(fake.natives > 0);
+	/* nor was it unmapped */
+	assert_in_range(fake.held, 3 * GiB, held);
+	broken = NULL;
+	fake.now += 10000 * MS;
+	vs_pool_tick();
+	assert_false(atomic_load(&fence->is_broken));
+	give(take(3 * GiB));
+}
+
 /* While a capture is open all work is waited for by a free of the driver's. */
 static CUresult CUDAAPI free_there(CUdeviceptr p)
 {
@@ -497,6 +526,7 @@ int main(void)
 		cmocka_unit_test_setup(test_its_end, fresh_ordered),
 		cmocka_unit_test_setup(test_its_end, fresh_old),
 		cmocka_unit_test_setup(test_no_marker_can_be_had, fresh),
+		cmocka_unit_test_setup(test_a_wait_fails, fresh_old),
 		cmocka_unit_test_setup(test_beside_a_capture, fresh),
 	};
 
