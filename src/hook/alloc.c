@@ -227,6 +227,18 @@ static CUresult free_without_context(const struct vs_span *span)
 	return result;
 }
 
+/*
+ * Traces a free that is about to be made. One that is refused for want of a
+ * context may come again. `is_own`: another context than the current will not
+ * do.
+ */
+static void trace_free(const struct vs_span *span, bool is_own)
+{
+	if (vs_vmm_is_current_alive() ||
+	    (!is_own && (!vs_vmm_current() || is_end_ignored(span->ctx))))
+		vs_trace_free(span->id);
+}
+
 /* A free that the pool did not take. */
 static CUresult free_passed(CUdeviceptr p)
 {
@@ -252,7 +264,7 @@ static CUresult free_shut(CUdeviceptr p)
 		if (result != VS_PASS)
 			return vs_seen(result);
 		if (is_ours && span.base == p && vs_trace_is_on)
-			vs_trace_free(span.id);
+			trace_free(&span, false);
 		result = take_back(vs_thread_self(), p);
 	}
 	if (result != VS_PASS)
@@ -384,10 +396,10 @@ static CUresult free_async(CUdeviceptr p, CUstream stream, bool is_per_thread)
 		return vs_seen(result);
 	if (vs_copier_may_be_of_peer())
 		vs_copier_came(p, stream);
-	if (vs_trace_is_on)
-		vs_trace_free(span.id);
-	result = take_back(vs_thread_self(), p);
 	/* only the default streams are those of the current context */
+	if (vs_trace_is_on)
+		trace_free(&span, !vs_vmm_is_created(stream));
+	result = take_back(vs_thread_self(), p);
 	if (result == VS_PASS && vs_vmm_is_created(stream))
 		result = free_without_context(&span);
 	return result;
