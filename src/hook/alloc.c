@@ -213,13 +213,19 @@ static bool is_end_ignored(CUcontext ctx)
 	return atomic_load(&answer) == END_IGNORED;
 }
 
+/* Whether it frees memory of `ctx` where no live context is current. */
+static bool may_lack_context(CUcontext ctx)
+{
+	return !vs_vmm_current() || is_end_ignored(ctx);
+}
+
 /* The driver frees also where no context is current; the pool wants one. */
 static CUresult free_without_context(const struct vs_span *span)
 {
 	CUresult result;
 	bool is_pushed;
 
-	if ((vs_vmm_current() && !is_end_ignored(span->ctx)) ||
+	if (!may_lack_context(span->ctx) ||
 	    vs_vmm_push(span->ctx, &is_pushed) != CUDA_SUCCESS)
 		return VS_PASS;
 	result = take_back(vs_thread_self(), span->base);
@@ -235,7 +241,7 @@ static CUresult free_without_context(const struct vs_span *span)
 static void trace_free(const struct vs_span *span, bool is_own)
 {
 	if (vs_vmm_is_current_alive() ||
-	    (!is_own && (!vs_vmm_current() || is_end_ignored(span->ctx))))
+	    (!is_own && may_lack_context(span->ctx)))
 		vs_trace_free(span->id);
 }
 
