@@ -134,9 +134,7 @@ void vs_pool_launches(uint64_t devices)
 	struct vs_pool *pool;
 
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
-		uint64_t left = devices & ~atomic_load(&pool->reach);
-
-		for (; left; left &= left - 1)
+		for (uint64_t left = devices; left; left &= left - 1)
 			vs_newcomer_reach(pool, __builtin_ctzll(left));
 	}
 }
@@ -153,7 +151,7 @@ void vs_pool_copies(CUdeviceptr p, uint64_t devices)
 {
 	struct vs_pool *pool = vs_pool_at(p);
 
-	devices &= vs_pool_uncounted(p);
+	devices &= pool ? uncounted(pool) : 0;
 	if (devices)
 		atomic_fetch_or(&pool->counting, devices);
 }
