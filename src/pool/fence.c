@@ -52,13 +52,11 @@ void vs_fence_init(struct vs_fence *f, struct vs_stats *stats,
 
 void vs_fence_note_copy(struct vs_fence *f, CUdevice device)
 {
-	uint64_t noted = atomic_load(&f->copied[device]);
-	uint64_t tag = vs_fence_tag(f);
+	uint64_t bit = (uint64_t)1 << device, tag;
 
-	/* who ends this epoch finds it; a line that all read is not written */
-	if (noted == tag)
-		return;
-	atomic_fetch_or(&f->copiers, (uint64_t)1 << device);
+	/* a line that all read is not written for what it has */
+	if (!(atomic_load(&f->copiers) & bit))
+		atomic_fetch_or(&f->copiers, bit);
 	do {
 		tag = vs_fence_tag(f);
 		vs_fence_note(&f->copied[device], tag);
