@@ -226,6 +226,11 @@ def limit(puppet, n):
     return before
 
 
+def leave(puppet, n):
+    """The same, so many more than it has open."""
+    return limit(puppet, puppet.files() + n)
+
+
 def cpu_seconds(puppet):
     with open(f"/proc/{puppet.pid}/stat", encoding="ascii") as stat:
         user, system = stat.read().rsplit(")", 1)[1].split()[11:13]
@@ -237,8 +242,7 @@ def few_descriptors_left():
     """poll() refuses more of them than a program may have."""
     exporter, importer = pair()
     p, handle = exporter.share(3 * MiB, 8)
-    used = exporter.files()
-    limit(exporter, used + 4)
+    leave(exporter, 4)
     q = importer.do("open", handle)
     expect(importer.say("check", q, 3 * MiB, 8), "ok")
     importer.do("close", q)
@@ -264,8 +268,7 @@ def one_descriptor_left():
     """The exporter takes the importer in, and has none to send for a while."""
     exporter, importer = pair()
     p, handle = exporter.share(3 * MiB, 11)
-    used = exporter.files()
-    before = limit(exporter, used + 1)
+    before = leave(exporter, 1)
     importer.send("open", handle)
     time.sleep(0.3)
     limit(exporter, before)

@@ -314,17 +314,20 @@ static void recover(struct program *p)
 	TRY(cuCtxSynchronize());
 }
 
-static void end_abroad(struct program *p)
+static void reset(int ordinal)
 {
 	CUdevice device;
 
-	if (!p->peer)
-		return;
+	TRY(cuDeviceGet(&device, ordinal));
+	TRY(cuDevicePrimaryCtxReset(device));
+}
+
+static void end_abroad(struct program *p)
+{
 	TRY(cuCtxSetCurrent(p->peer));
 	TRY(cuCtxSynchronize());
 	TRY(cuCtxSetCurrent(NULL));
-	TRY(cuDeviceGet(&device, 1));
-	TRY(cuDevicePrimaryCtxReset(device));
+	reset(1);
 }
 
 /* One run; its exit status: 0 no failure was met, 3 one was, else wrong. */
@@ -356,10 +359,10 @@ static int run(const char *function, unsigned long n, int code)
 	}
 	TRY(cuCtxSetCurrent(p.ctx));
 	recover(&p);
-	end_abroad(&p);
+	if (p.peer)
+		end_abroad(&p);
 	TRY(cuCtxSetCurrent(NULL));
-	TRY(cuDeviceGet(&device, 0));
-	TRY(cuDevicePrimaryCtxReset(device));
+	reset(0);
 	sim_books(-1, &books);
 	CHECK(books.vmm_bytes == 0);
 	CHECK(books.n_mappings == 0);
