@@ -320,12 +320,14 @@ static void sizes(size_t size)
 	golden_describe("last", p + size - 1);
 	golden_describe("end", p + size);
 	golden_codes("base", p);
+	golden_pages("base", p, size);
 	golden_codes("interior", p + size / 2 + 1);
 	golden_codes("end", p + size);
 	TRY(cu.cuMemFree_v2(p));
 	golden_describe("freed", p);
 	golden_describe("freed interior", p + size / 2 + 1);
 	golden_codes("freed", p);
+	golden_pages("freed", p, size);
 	/* the same place, perhaps; another allocation */
 	p = golden_alloc("A", size);
 	golden_describe("next", p);

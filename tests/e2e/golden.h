@@ -138,6 +138,8 @@ CUdeviceptr golden_alloc(const char *name, size_t size);
 void golden_describe(const char *what, CUdeviceptr p);
 /* All that can be done to it that answers with a code. */
 void golden_codes(const char *what, CUdeviceptr p);
+/* A handle for the whole pages of an allocation, as for a network card. */
+void golden_pages(const char *what, CUdeviceptr p, size_t size);
 /*
  * The same of calls for mappings, of which memory of cuMemAlloc is none: on all
  * 2 MiB around an allocation.

@@ -315,6 +315,16 @@ void golden_codes(const char *what, CUdeviceptr p)
 	       golden_code(cu.cuIpcGetMemHandle(&ipc, p)));
 }
 
+void golden_pages(const char *what, CUdeviceptr p, size_t size)
+{
+	CUdeviceptr around = p & ~(CUdeviceptr)(64 * KiB - 1);
+
+	/* small ones share theirs */
+	if (size >= 64 * KiB)
+		handle_for(what, "all its pages", around,
+			   (p + size - around) / 4096 * 4096);
+}
+
 void golden_mapping(const char *what, CUdeviceptr p, size_t size)
 {
 	const CUmemLocation here = {.type = CU_MEM_LOCATION_TYPE_DEVICE};
