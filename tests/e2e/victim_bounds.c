@@ -203,6 +203,41 @@ static void boxes(CUdeviceptr p, size_t n, CUdeviceptr q)
 }
 #endif
 
+#if CUDA_VERSION >= 13000
+/* Before CUDA 13 a batch says which of its copies it is; boxes do not. */
+static void older_batches(CUdeviceptr p, size_t n, CUdeviceptr q)
+{
+	CUmemcpyAttributes attributes = {
+		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	CUDA_MEMCPY3D_BATCH_OP box = {
+		.src = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER},
+		.dst = {.type = CU_MEMCPY_OPERAND_TYPE_POINTER},
+		.extent = {n, 1, 1},
+		.srcAccessOrder = CU_MEMCPY_SRC_ACCESS_ORDER_STREAM};
+	CUdeviceptr to[] = {p, p}, from[] = {q, q};
+	size_t sizes[] = {n, n + 1}, first = 0, failed = 7;
+	CUDA_MEMCPY3D_BATCH_OP boxes[2];
+	CUdriverProcAddressQueryResult found;
+	victim_older_batch_fn older;
+	CUresult(CUDAAPI * older_3d)(size_t, CUDA_MEMCPY3D_BATCH_OP *, size_t *,
+				     unsigned long long, CUstream);
+
+	TRY(cuGetProcAddress_v2("cuMemcpyBatchAsync", (void **)&older, 12080, 0,
+				&found));
+	TRY(cuGetProcAddress_v2("cuMemcpy3DBatchAsync", (void **)&older_3d,
+				12080, 0, &found));
+	SAY(older(to, from, sizes, 2, &attributes, &first, 1, &failed, stream));
+	printf("copy %zd\n", failed);
+	box.src.op.ptr.ptr = q;
+	box.dst.op.ptr.ptr = p;
+	boxes[0] = boxes[1] = box;
+	boxes[1].extent.width++;
+	failed = 7;
+	SAY(older_3d(2, boxes, &failed, 0, stream));
+	printf("copy %zd\n", failed);
+}
+#endif
+
 /* The second of two. */
 static void batch(CUdeviceptr p, size_t n, CUdeviceptr q)
 {
@@ -217,6 +252,7 @@ static void batch(CUdeviceptr p, size_t n, CUdeviceptr q)
 	SAY(cuMemcpyBatchAsync(to, from, sizes, 1, &attributes, &first, 1,
 			       stream));
 	boxes(p, n, q);
+	older_batches(p, n, q);
 #else
 	(void)p, (void)n, (void)q;
 #endif
