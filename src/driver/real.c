@@ -55,6 +55,7 @@ _Atomic bool vs_real_is_ready;
 struct asker {
 	__typeof__(cuGetProcAddress) *v1;
 	__typeof__(cuGetProcAddress_v2) *v2;
+	int version; /* the driver's; 0: unknown */
 };
 
 /*
@@ -133,6 +134,18 @@ static void set_member(const struct row *row, void *function)
 	__atomic_store_n(member(row), function, __ATOMIC_RELEASE);
 }
 
+/* Needs no cuInit. */
+static int version_of(__typeof__(cuDriverGetVersion) *get)
+{
+	int version = 0;
+
+	return get && get(&version) == CUDA_SUCCESS ? version : 0;
+}
+
+/*
+ * Nothing that is newer than the driver: that is an error, which a profiler or
+ * compute-sanitizer would tell as one of the program's (seen with 13.0).
+ */
 static void *ask(const struct asker *a, const struct row *row)
 {
 	cuuint64_t flags =
@@ -143,6 +156,8 @@ static void *ask(const struct asker *a, const struct row *row)
 	CUresult result = CUDA_ERROR_NOT_FOUND;
 	void *function = NULL;
 
+	if (a->version && row->since > a->version)
+		return NULL;
 	if (a->v2)
 		result =
 			a->v2(row->base, &function, row->since, flags, &status);
@@ -213,6 +228,8 @@ static void find_all(const struct vs_image *image, struct found *found)
 		find_one(image, handle, "cuGetProcAddress");
 	*(void **)&found->asker.v2 =
 		find_one(image, handle, "cuGetProcAddress_v2");
+	found->asker.version =
+		version_of(find_one(image, handle, "cuDriverGetVersion"));
 	for (size_t i = 0; i < N_ROWS; i++) {
 		void *exported = vs_loader_symbol(image, rows[i].symbol);
 		void *function = chained(handle, rows[i].symbol, exported);

@@ -177,6 +177,25 @@ static void older(void **unused)
 	assert_child_ok(&c);
 }
 
+static void check_complete(void *arg)
+{
+	check_older(arg);
+	CHECK(vs_real.cuInit(0) == CUDA_SUCCESS);
+	vs_real_complete();
+}
+
+/* A tool that looks at each call would say that the program made an error. */
+static void asks_for_nothing_newer(void **unused)
+{
+	static const char *const environment[] = {"SIM_TRACE=1", NULL};
+
+	(void)unused;
+	child_run(&c, environment, check_complete, NULL);
+	assert_child_ok(&c);
+	assert_non_null(strstr(c.err, "sim: cuGetProcAddress_v2 = 0"));
+	assert_null(strstr(c.err, "sim: cuGetProcAddress_v2 = 1"));
+}
+
 /* Copies a file; returns the copy's path. */
 static const char *copy(const char *from, const char *dir, const char *name)
 {
@@ -511,12 +530,19 @@ static void early(void **unused)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(look_up), cmocka_unit_test(next_dlsym),
-		cmocka_unit_test(unbound), cmocka_unit_test(lend),
-		cmocka_unit_test(bind),	   cmocka_unit_test(older),
-		cmocka_unit_test(second),  cmocka_unit_test(partial),
-		cmocka_unit_test(no_name), cmocka_unit_test(racing),
-		cmocka_unit_test(turns),   cmocka_unit_test(early),
+		cmocka_unit_test(look_up),
+		cmocka_unit_test(next_dlsym),
+		cmocka_unit_test(unbound),
+		cmocka_unit_test(lend),
+		cmocka_unit_test(bind),
+		cmocka_unit_test(older),
+		cmocka_unit_test(asks_for_nothing_newer),
+		cmocka_unit_test(second),
+		cmocka_unit_test(partial),
+		cmocka_unit_test(no_name),
+		cmocka_unit_test(racing),
+		cmocka_unit_test(turns),
+		cmocka_unit_test(early),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
