@@ -56,6 +56,11 @@ class Run:
         return self.count(*SERVED)
 
 
+def has_two():
+    probe = Run([os.path.join(BUILD, "tests", "gpu", "probe")], {}, False)
+    return not probe.out.startswith(("1 x", "no "))
+
+
 def machine():
     """One line: GPU, driver, date."""
     probe = subprocess.run([os.path.join(BUILD, "tests", "gpu", "probe")],
