@@ -15,14 +15,14 @@ SERVED = ("small_hit", "small_miss", "large_hit", "large_miss")
 class Run:
     """What one run of a program left: output, exit status, statistics."""
 
-    def __init__(self, command, env, shim, timeout=300):
+    def __init__(self, command, env, shim, timeout=300, library=LIBRARY):
         self.env = {**os.environ, **env}
         self.env.pop("LD_PRELOAD", None)
         self.stats = {}
         handle, path = tempfile.mkstemp(prefix="vmmshim-")
         os.close(handle)
         if shim:
-            self.env.update(LD_PRELOAD=LIBRARY, VMMSHIM_STATS_AT_EXIT="1",
+            self.env.update(LD_PRELOAD=library, VMMSHIM_STATS_AT_EXIT="1",
                             VMMSHIM_STATS_FORMAT="json",
                             VMMSHIM_STATS_FILE=path)
         start = time.monotonic()
