@@ -107,6 +107,12 @@ static bool has_never_ended()
 	return w.has_end && !is_simulated && !has_ended();
 }
 
+/* As far as the work tells. */
+static bool is_over()
+{
+	return is_open() && !has_never_ended();
+}
+
 /* --- the free ------------------------------------------------------------- */
 
 static void *free_in_thread(void *block)
@@ -305,7 +311,7 @@ static void judge_native(const way &way)
 	is_given = give(way, &opener, FREE_S);
 	begin_capture(way);
 	ms = timed_free(way);
-	is_waiting = is_open();
+	is_waiting = is_over();
 	end_capture(way);
 	snprintf(line, sizeof(line), " free=%s(%.0fms)",
 		 !is_given    ? "-"
@@ -394,7 +400,7 @@ static void judge_shim(const way &way)
 	freed = w.block;
 	begin_capture(way);
 	ms = timed_free(way);
-	is_waiting = is_open();
+	is_waiting = is_over();
 	blocks b = take_blocks(freed);
 	while (way.is_capturing && !is_open())
 		nap(.0005);
