@@ -170,7 +170,7 @@ static bool record_marker(struct vs_fence *f)
 		.events = events,
 		.recorded = vs_vmm_ticks(),
 		.is_loose = atomic_load(&f->is_loose) ||
-			    atomic_load(&f->bare) <= covered};
+			    atomic_load(&f->waited) <= covered};
 	f->tail++;
 	atomic_store_explicit(&f->covered, epoch, memory_order_release);
 	return true;

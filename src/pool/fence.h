@@ -100,7 +100,8 @@ struct vs_marker {
 	struct vs_event *events; /* not yet seen complete */
 	uint64_t recorded;	 /* ticks */
 	bool is_kept;		 /* see vs_fence_keep() */
-	/* not recorded for a free, or work came between; Note [One stream] */
+	/* not for a free that counts, or work came between; Note [One stream]
+	 */
 	bool is_loose;
 };
 
@@ -114,9 +115,11 @@ struct vs_fence {
 	_Atomic uint64_t covered; /* a marker stands for these tags, or did */
 	_Atomic uint64_t done;	  /* memory with these tags may be handed out */
 	_Atomic uint64_t complete; /* and, up to this one, be unmapped */
-	_Atomic bool is_broken;	   /* a marker failed: none for a while */
 	_Atomic uint64_t bare; /* the newest tag that anything was freed with */
-	_Atomic bool is_loose; /* unmarked work came since the last free */
+	/* the same of frees that count for Note [One stream], or about to be */
+	_Atomic uint64_t waited;
+	_Atomic bool is_broken; /* a marker failed: none for a while */
+	_Atomic bool is_loose;	/* unmarked work came since the last free */
 	_Atomic bool is_barred; /* policy stream orders nothing any more */
 	/* constant, of the knob REUSE; at most one of them */
 	bool is_ordered, may_order;
@@ -197,7 +200,18 @@ static inline bool vs_fence_is_watched(const struct vs_fence *f)
 	return f->may_order && !vs_stream_is_given_up();
 }
 
-/* The program freed something, and would have waited for all work so far. */
+/*
+ * Around a free in which the program would have waited for all work so far. A
+ * marker that is recorded meanwhile, by the free itself perhaps, counts by what
+ * is noted before, and for no other free: one for which nobody would have
+ * waited has a tag as well, and work may have come since the last that has.
+ */
+static inline void vs_fence_note_waited(struct vs_fence *f)
+{
+	vs_fence_note(&f->waited,
+		      atomic_load_explicit(&f->epoch, memory_order_relaxed));
+}
+
 static inline void vs_fence_tighten(struct vs_fence *f)
 {
 	if (__builtin_expect(
@@ -208,9 +222,9 @@ static inline void vs_fence_tighten(struct vs_fence *f)
 }
 
 /*
- * Work comes next, and what is bare has no marker before it; or a free for
- * which nobody would have waited. A line that every free reads is not written
- * where nobody will want to know.
+ * Work comes next, and what is bare has no marker before it; or what was noted
+ * as waited was no free. A line that every free reads is not written where
+ * nobody will want to know.
  */
 static inline void vs_fence_loosen(struct vs_fence *f)
 {

@@ -99,26 +99,21 @@ static inline CUresult give_back(struct vs_thread *t, struct vs_pool *pool,
 	return free_slow(t, current, pool, p);
 }
 
-/*
- * See Note [Who frees] in pool/fence.h. Where something is bare, work behind it
- * would have loosened (vs_mark_before_work): one more free changes nothing.
- */
+/* See Note [Who frees] in pool/fence.h. */
 static __attribute__((noinline)) CUresult
 give_back_watched(struct vs_thread *t, struct vs_pool *pool, CUdeviceptr p)
 {
 	struct vs_fence *f = &pool->fence;
-	bool is_waited = vs_stream_is_fed_by(t);
-	uint64_t covered = atomic_load(&f->covered);
 	CUresult r;
 
-	/* before: a marker that covers this free is recorded after that */
-	if (!is_waited && atomic_load(&f->bare) <= covered)
-		vs_fence_loosen(f);
+	if (!vs_stream_is_fed_by(t))
+		return give_back(t, pool, p);
+	vs_fence_note_waited(f);
 	r = give_back(t, pool, p);
-	if (is_waited && r == CUDA_SUCCESS)
+	if (r == CUDA_SUCCESS)
 		vs_fence_tighten(f);
-	else if (!is_waited && atomic_load(&f->covered) != covered)
-		vs_fence_loosen(f); /* work may have come behind a marker */
+	else
+		vs_fence_loosen(f);
 	return r;
 }
 

@@ -5,6 +5,7 @@
  * markers. What ends that is in test_lend.
  */
 #include "driver/real.h"
+#include "pool/mark.h"
 #include "stream_test.h"
 
 static void test_later_work_waits_not_the_host(void **state)
@@ -276,6 +277,38 @@ static void test_nor_behind_work_that_needs_no_marker(void **state)
 	vs_pool_synchronizing(); /* a marker, due or not */
 	assert_true(waits_for_it());
 	assert_int_equal(fake.orders, 0);
+}
+
+static CUresult(CUDAAPI *current_in)(CUcontext *);
+
+/* While a finalizer frees; work comes behind it that needs no marker. */
+static CUresult CUDAAPI a_marker_comes_first(CUcontext *out)
+{
+	vs_real.cuCtxGetCurrent = current_in;
+	vs_pool_synchronizing(); /* a marker, due or not */
+	vs_pool_before_work();
+	return current_in(out);
+}
+
+/* Nor if that was marked meanwhile before which something was bare. */
+static void test_nor_behind_a_marker_that_comes_meanwhile(void **state)
+{
+	CUdeviceptr other = take(100 * MiB);
+
+	(void)state;
+	settle_in(ONE);
+	small_one = large;
+	fake.lag_ns = NEVER;
+	give(other);
+	vs_mark_refused(vs_pool_of(0)); /* each free has a marker from here */
+	current_in = vs_real.cuCtxGetCurrent;
+	vs_real.cuCtxGetCurrent = a_marker_comes_first;
+	in_a_thread(give_small_one, NULL);
+	assert_ptr_equal(vs_real.cuCtxGetCurrent, current_in);
+	assert_false(vs_fence_is_bare(&vs_pool_of(0)->fence));
+	assert_true(waits_for_it());
+	/* but the marker of what was freed before serves */
+	assert_int_equal(fake.orders, 1);
 }
 
 static void test_that_of_one_with_work_in_it_will_do(void **state)
@@ -560,6 +593,7 @@ int main(void)
 		T(not_that_of_a_thread_without_work, fresh),
 		T(nor_does_it_spoil_another, fresh),
 		T(nor_behind_work_that_needs_no_marker, fresh),
+		T(nor_behind_a_marker_that_comes_meanwhile, fresh),
 		T(that_of_one_with_work_in_it_will_do, fresh),
 		T(by_the_last_that_serves, fresh),
 		T(when_there_are_too_many_markers, fresh),
