@@ -64,13 +64,15 @@ void vs_newcomer_welcome(struct vs_pool *pool, CUdevice device)
 				  WELCOME_PATIENCE);
 	}
 	vs_thread_come_back(t);
+	atomic_fetch_or(&pool->welcomed, (uint64_t)1 << device);
 }
 
 void vs_newcomer_reach(struct vs_pool *pool, CUdevice device)
 {
 	uint64_t bit = (uint64_t)1 << device;
 
-	if (atomic_load(&pool->reach) & bit)
+	/* not by `reach`: another thread may still be at it */
+	if (atomic_load(&pool->welcomed) & bit)
 		return;
 	atomic_fetch_or(&pool->reach, bit);
 	vs_newcomer_welcome(pool, device);

@@ -13,7 +13,9 @@
 
 struct vs_pool;
 
-/* Policy ordered: the contexts of a device that comes to the memory are told.
+/*
+ * Policy ordered: the contexts of a device that comes to the memory, and is in
+ * its `reach` by now, are told.
  */
 void vs_newcomer_welcome(struct vs_pool *pool, CUdevice device);
 /* Work of a device may reach the memory from now on. */

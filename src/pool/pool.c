@@ -248,6 +248,7 @@ static struct vs_pool *make_pool(CUdevice device)
 	atomic_store(&pool->peers, atomic_load(&peers_of[device]));
 	atomic_store(&pool->reach,
 		     atomic_load(&pool->peers) | (uint64_t)1 << device);
+	atomic_store(&pool->welcomed, atomic_load(&pool->reach));
 	read_knobs(pool);
 	atomic_store(&pool->counting, (uint64_t)1 << device);
 	vs_fence_init(&pool->fence, &pool->stats, &pool->reach, &pool->counting,

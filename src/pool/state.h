@@ -168,8 +168,9 @@ struct vs_pool {
 	/* small objects that died with their context */
 	_Atomic uint64_t lost_blocks, lost_bytes, lost_spans;
 
-	_Atomic uint64_t peers; /* devices with access to our chunks */
-	_Atomic uint64_t reach; /* whose work may: itself, peers, others */
+	_Atomic uint64_t peers;	   /* devices with access to our chunks */
+	_Atomic uint64_t reach;	   /* whose work may: itself, peers, others */
+	_Atomic uint64_t welcomed; /* of these, who has been: pool/newcomer */
 	_Atomic uint64_t
 		counting; /* for good, see Note [Peers] in pool/fence.h */
 

@@ -2,8 +2,11 @@
  *
  * What ends policy stream (vs_fence_lend), on the counting driver: a context
  * that comes, a peer, memory that is registered or exported. What was handed
- * out early is waited for, and all is as by policy complete from then on.
+ * out early is waited for, and all is as by policy complete from then on. And
+ * a device that comes in policy ordered.
  */
+#include <time.h>
+
 #include "pool/capture.h"
 #include "stream_test.h"
 
@@ -14,6 +17,12 @@ static void a_context_comes(void)
 {
 	vs_pool_ctx_born(NEWCOMER, 0);
 	vs_pool_ctx_come();
+}
+
+static int fresh_ordered(void **state)
+{
+	(void)state;
+	return fresh_with(VS_REUSE_ORDERED);
 }
 
 static bool is_all_complete(void)
@@ -102,6 +111,49 @@ static void test_not_with_a_peer(void **state)
 	assert_int_equal(fake.orders, 0);
 }
 
+static _Atomic bool has_come;
+static bool has_overtaken;
+static pthread_t second;
+static CUresult(CUDAAPI *wait_in)(CUcontext, CUevent);
+
+static void *come(void *unused)
+{
+	vs_pool_reach(large, 1, false);
+	has_come = true;
+	return unused;
+}
+
+/* Right before the other device waits for what was handed out early. */
+static CUresult CUDAAPI another_thread_comes(CUcontext ctx, CUevent event)
+{
+	const struct timespec tick = {.tv_nsec = 1000000};
+
+	vs_real.cuCtxWaitEvent = wait_in;
+	assert_int_equal(pthread_create(&second, NULL, come, NULL), 0);
+	for (int i = 0; i < 200 && !has_come; i++)
+		nanosleep(&tick, NULL);
+	has_overtaken = has_come;
+	return wait_in(ctx, event);
+}
+
+/* Policy ordered: no work of that device may be given before. */
+static void test_two_threads_of_a_device_come(void **state)
+{
+	(void)state;
+	fake.lag_ns = NEVER;
+	give(large);
+	large = take(200 * MiB);
+	assert_false(is_all_complete());
+	vs_pool_ctx_born(NEWCOMER, 1);
+	wait_in = vs_real.cuCtxWaitEvent;
+	vs_real.cuCtxWaitEvent = another_thread_comes;
+	vs_pool_reach(large, 1, false);
+	assert_ptr_equal(vs_real.cuCtxWaitEvent, wait_in);
+	assert_int_equal(pthread_join(second, NULL), 0);
+	assert_false(has_overtaken);
+	end_ctx(NEWCOMER);
+}
+
 /* What is registered, or exported, is complete; and all that comes after. */
 static void test_memory_is_lent(void **state)
 {
@@ -156,6 +208,7 @@ int main(void)
 		T(a_context_is_born, fresh),
 		T(one_is_born_beside_a_capture, fresh),
 		T(one_was_born_unseen, fresh),
+		T(two_threads_of_a_device_come, fresh_ordered),
 		T(memory_is_lent, fresh),
 		T(all_is_lent, fresh),
 		T(what_is_lent_is_not_waited_for_for_ever, fresh),
