@@ -121,6 +121,7 @@ struct vs_fence {
 	_Atomic bool is_broken; /* a marker failed: none for a while */
 	_Atomic bool is_loose;	/* unmarked work came since the last free */
 	_Atomic bool is_barred; /* policy stream orders nothing any more */
+	_Atomic bool is_lent;	/* nor is left what was, see vs_fence_lend() */
 	/* constant, of the knob REUSE; at most one of them */
 	bool is_ordered, may_order;
 	bool has_context_events; /* constant */

@@ -130,6 +130,7 @@ void vs_fence_lend(struct vs_fence *f)
 	done = atomic_load(&f->done);
 	pthread_mutex_unlock(&f->lock);
 	vs_fence_wait_tag(f, done, LEND_PATIENCE);
+	atomic_store(&f->is_lent, true);
 }
 
 /*

@@ -379,11 +379,14 @@ static CUresult fill(struct vs_ctx *ctx, CUdeviceptr p, size_t size)
 	return r == CUDA_ERROR_CONTEXT_IS_DESTROYED ? VS_PASS : r;
 }
 
-/* One of several contexts was not seen born: it comes to the pool now. */
+/*
+ * One of several contexts was not seen born: it comes to the pool now. Not by
+ * `is_barred`: another thread may still wait, or none have to.
+ */
 static inline bool has_newcomer(const struct vs_pool *pool)
 {
 	return pool->fence.may_order && vs_pool_ctx_count() > 1 &&
-	       !atomic_load(&pool->fence.is_barred);
+	       !atomic_load(&pool->fence.is_lent);
 }
 
 static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,

@@ -86,6 +86,12 @@ static void test_one_is_born_beside_a_capture(void **state)
 	end_ctx(NEWCOMER);
 }
 
+static CUresult CUDAAPI no_waits(CUcontext ctx, CUevent event)
+{
+	(void)ctx, (void)event;
+	return CUDA_ERROR_NOT_SUPPORTED;
+}
+
 /* It comes to the pool, though no hook told of it before. */
 static void test_one_was_born_unseen(void **state)
 {
@@ -96,6 +102,63 @@ static void test_one_was_born_unseen(void **state)
 	take(4 * KiB);
 	fake.current = FAKE_CTX;
 	assert_true(is_all_complete());
+	end_ctx(NEWCOMER);
+}
+
+/* Nothing is ordered from then on; what was is not complete. */
+static void refuse_an_order(void)
+{
+	vs_real.cuCtxWaitEvent = no_waits;
+	give(take(4 * MiB));
+	vs_pool_synchronizing(); /* a marker, due or not */
+	assert_false(vs_fence_order(&vs_pool_of(0)->fence));
+	assert_true(atomic_load(&vs_pool_of(0)->fence.is_barred));
+	assert_false(is_all_complete());
+}
+
+static void test_one_was_born_unseen_after_a_refusal(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(3000 * MS);
+	refuse_an_order();
+	fake.current = NEWCOMER;
+	take(4 * KiB);
+	fake.current = FAKE_CTX;
+	assert_true(is_all_complete());
+	end_ctx(NEWCOMER);
+}
+
+static void (*pause_alone)(unsigned round);
+static bool was_complete;
+
+static void *take_one(void *unused)
+{
+	take(4 * KiB);
+	was_complete = is_all_complete();
+	return unused;
+}
+
+/* While one thread waits. */
+static void another_allocates(unsigned round)
+{
+	vs_vmm_pause = pause_alone;
+	in_a_thread(take_one, NULL);
+	pause_alone(round);
+}
+
+static void test_two_threads_of_one_that_was(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	hand_out_early(3000 * MS);
+	fake.current = NEWCOMER;
+	pause_alone = vs_vmm_pause;
+	vs_vmm_pause = another_allocates;
+	take(4 * KiB);
+	assert_ptr_equal(vs_vmm_pause, pause_alone);
+	assert_true(was_complete);
+	fake.current = FAKE_CTX;
 	end_ctx(NEWCOMER);
 }
 
@@ -208,6 +271,8 @@ int main(void)
 		T(a_context_is_born, fresh),
 		T(one_is_born_beside_a_capture, fresh),
 		T(one_was_born_unseen, fresh),
+		T(one_was_born_unseen_after_a_refusal, fresh),
+		T(two_threads_of_one_that_was, fresh),
 		T(two_threads_of_a_device_come, fresh_ordered),
 		T(memory_is_lent, fresh),
 		T(all_is_lent, fresh),
