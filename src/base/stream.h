@@ -83,10 +83,10 @@ static inline bool vs_stream_is_fed_by(const struct vs_thread *t)
 							 memory_order_relaxed);
 }
 
-/* It has long been one stream. */
+/* It has long been one stream. Acquire: `changes` is no older then. */
 static inline bool vs_stream_is_single(void)
 {
-	return atomic_load_explicit(&vs_stream.n, memory_order_relaxed) ==
+	return atomic_load_explicit(&vs_stream.n, memory_order_acquire) ==
 	       VS_STREAM_ENOUGH;
 }
 

@@ -337,7 +337,8 @@ int vs_capture_count(void)
 {
 	if (atomic_load_explicit(&n_ending, memory_order_relaxed) > 0)
 		take_off_ended();
-	return atomic_load_explicit(&count, memory_order_relaxed);
+	/* what the driver is given for 0 comes after the end of the last one */
+	return atomic_load_explicit(&count, memory_order_acquire);
 }
 
 int vs_capture_strict(void)

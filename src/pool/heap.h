@@ -82,7 +82,10 @@ struct vs_range {
 RB_HEAD(vs_size_tree, vs_range);
 TAILQ_HEAD(vs_range_list, vs_range);
 
-/* Lock; a look-up without it sees the one before or this one. */
+/*
+ * Lock, which orders both behind the death of the last life (id); a look-up
+ * without it sees the one before or this one.
+ */
 static inline void vs_range_set_base(struct vs_range *r, CUdeviceptr base)
 {
 	__atomic_store_n(&r->base, base, __ATOMIC_RELAXED);

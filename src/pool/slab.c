@@ -265,9 +265,10 @@ struct vs_slab *vs_slab_make(struct vs_pool *pool, struct vs_slabs *s,
 	if (!slab)
 		return NULL;
 	slab->range = range;
+	/* who sees one of these sees that what lived here before is dead */
 	__atomic_store_n(&slab->caches, s->ctx, __ATOMIC_RELEASE);
 	__atomic_store_n(&slab->ctx, s->ctx, __ATOMIC_RELEASE);
-	__atomic_store_n(&slab->base, range->base, __ATOMIC_RELAXED);
+	__atomic_store_n(&slab->base, range->base, __ATOMIC_RELEASE);
 	slab->n_free = n;
 	slab->n_pinned = slab->n_dead = 0;
 	memset(slab->free_map, 0, N_MAPS * map_words(n) * sizeof(uint64_t));

@@ -75,7 +75,11 @@ CUdeviceptr vs_tcache_take(struct vs_tcache *tc, size_t size)
 	vs_stat_bump(tc, allocs, 1);
 	vs_stat_bump(tc, alloc_spans, vs_class_size(vs_class_of(size)));
 	vs_stat_bump(tc, live_bytes, size);
-	vs_stat_bump(tc, live_spans, vs_class_size(vs_class_of(size)));
+	/* released: who sees it sees alloc_spans, too (vs_range_least) */
+	atomic_store_explicit(&tc->live_spans,
+			      vs_stat_get(tc, live_spans) +
+				      vs_class_size(vs_class_of(size)),
+			      memory_order_release);
 	return obj.address;
 }
 
