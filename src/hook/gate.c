@@ -21,6 +21,8 @@ enum { NOT_YET, OPEN, CLOSED };
 static _Atomic int state;
 static _Atomic bool is_initialized;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+static _Atomic bool is_decided; /* a libcuda was seen */
 
 void vs_gate_open(void)
 {
@@ -91,6 +93,8 @@ void vs_gate_deinitialized(void)
  */
 static void in_child(void)
 {
+	if (!atomic_load(&is_decided))
+		return;
 	vs_pool_forked();
 	vs_ipc_forked();
 	vs_service_forked();
@@ -98,6 +102,22 @@ static void in_child(void)
 	vs_thread_forked();
 	if (atomic_load(&is_initialized))
 		close_gate("forked from a process that uses CUDA");
+}
+
+static void note_forks(void)
+{
+	pthread_atfork(NULL, NULL, in_child);
+}
+
+/*
+ * From the start of the program on: a child's handlers run in the order in
+ * which they were set, and one that the program set before it used CUDA may
+ * allocate and free. It must not be served what is the parent's, nor wait for
+ * a lock that a thread of the parent's held.
+ */
+static void __attribute__((constructor)) at_start(void)
+{
+	pthread_once(&fork_once, note_forks);
 }
 
 /*
@@ -121,7 +141,9 @@ static void decide(void)
 	static char path[PATH_MAX]; /* the stack may be small */
 
 	vs_knob_init();
-	pthread_atfork(NULL, NULL, in_child);
+	/* a constructor of the program's may come before the one above */
+	pthread_once(&fork_once, note_forks);
+	atomic_store(&is_decided, true);
 	if (vs_knobs.mode == VS_MODE_OFF)
 		close_gate("VMMSHIM is off");
 	else if (!vs_knob_serves_program(program_file(path, sizeof(path)),

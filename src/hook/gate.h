@@ -19,8 +19,8 @@ static inline bool vs_gate_is_open(void)
 }
 
 /*
- * When a libcuda is first seen: reads the knobs and the program's name, sets
- * the fork handler. Further calls do nothing.
+ * When a libcuda is first seen: reads the knobs and the program's name. From
+ * then on a fork is noted. Further calls do nothing.
  */
 void vs_gate_init(void);
 /* The driver is bound: opens, unless the gate is closed for good. */

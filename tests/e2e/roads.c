@@ -464,6 +464,29 @@ static void road_fork(const char *arg)
 	serve_in_child();
 }
 
+static __typeof__(cuMemAlloc_v2) *early_alloc;
+
+static void alloc_early(void)
+{
+	CUdeviceptr p = 0;
+	CUresult result = early_alloc(&p, 1000);
+
+	printf("in a handler: %d, %d\n", (int)result, p != 0);
+}
+
+/* A handler for children that was set before CUDA was used. */
+static void road_fork_early(const char *arg)
+{
+	void *handle = roads_open(DRIVER, RTLD_NOW);
+
+	(void)arg;
+	pthread_atfork(NULL, NULL, alloc_early);
+	roads_serve_from(handle);
+	*(void **)&early_alloc = dlsym(handle, "cuMemAlloc_v2");
+	in_child(refuse_in_child);
+	roads_serve_from(handle);
+}
+
 static bool is_known(__typeof__(cuMemGetAddressRange_v2) *range, CUdeviceptr p)
 {
 	CUdeviceptr base;
@@ -581,6 +604,7 @@ static const struct {
 	{"close", road_close},
 	{"brought", road_brought},
 	{"fork", road_fork},
+	{"fork_early", road_fork_early},
 	{"retain", road_retain},
 	{"quiet", road_quiet},
 	{"chain", road_chain},

@@ -79,6 +79,8 @@ CUresult sim_call_enter(enum sim_id id)
 
 	if (sim_life.forked)
 		return CUDA_ERROR_NOT_INITIALIZED;
+	if (sim_life.copied && id == SIM_cuMemAlloc_v2)
+		return CUDA_ERROR_NOT_PERMITTED;
 	if (callback)
 		callback(f->symbol);
 	sim_lock();

@@ -20,6 +20,7 @@
 #include "sim_work.h"
 
 struct sim_life sim_life;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 
 /* With the lock held, everything as if the library had just been loaded. */
 static void start(void)
@@ -55,13 +56,26 @@ void sim_reset(void)
 	sim_calls_clear();
 }
 
-/* A child may not use the driver of its parent. */
+/*
+ * A child may not use the driver of its parent. The driver hears of the child
+ * by a handler that cuInit sets: to those that the program set before that it
+ * is as ever, but does not allocate (an H200). By then ours is the only thread.
+ */
 static void forked(void)
 {
 	sim_lock_forget();
 	sim_worker_forget();
-	if (sim_life.initialized)
-		sim_life.forked = true;
+	sim_life.copied = sim_life.initialized;
+}
+
+static void forked_after_init(void)
+{
+	sim_life.forked = sim_life.initialized;
+}
+
+static void note_forks(void)
+{
+	pthread_atfork(NULL, NULL, forked_after_init);
 }
 
 __attribute__((constructor)) static void loaded(void)
@@ -101,6 +115,7 @@ CUresult sim_cuInit(unsigned int Flags)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (sim_config.stub)
 		return CUDA_ERROR_STUB_LIBRARY;
+	pthread_once(&fork_once, note_forks);
 	sim_life.initialized = true;
 	return CUDA_SUCCESS;
 }

@@ -10,7 +10,8 @@
 struct sim_life {
 	bool initialized;
 	bool deinitialized;
-	bool forked; /* this is a child: no driver here */
+	bool copied; /* this is a child */
+	bool forked; /* ... and the driver knows it: none here */
 };
 
 extern struct sim_life sim_life;
