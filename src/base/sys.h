@@ -139,6 +139,11 @@ static inline void vs_sys_sigset_add(sigset_t *set, int number)
 	set->__val[0] |= 1UL << (number - 1);
 }
 
+static inline void vs_sys_sigset_remove(sigset_t *set, int number)
+{
+	set->__val[0] &= ~(1UL << (number - 1));
+}
+
 static inline bool vs_sys_sigset_has(const sigset_t *set, int number)
 {
 	return set->__val[0] >> (number - 1) & 1;

@@ -3,11 +3,13 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
 
 #include "base/cancel.h"
 #include "base/clock.h"
+#include "base/sys.h"
 
 /* A version index with this bit is not the symbol's default version. */
 #define VERSION_HIDDEN 0x8000
@@ -327,15 +329,36 @@ static void wait_for_forks(void)
 	}
 }
 
+/*
+ * Note [Profilers]: a profiler's signal handler takes its own lock, and then
+ * that of dl_iterate_phdr to unwind. A thread that is interrupted amid a look
+ * would wait for the one with the other in its hands. The loader's own look-ups
+ * hold another lock. What the thread itself causes cannot be held back.
+ */
+static void hold_signals(sigset_t *saved)
+{
+	static const int own[] = {SIGTRAP, SIGSEGV, SIGBUS,
+				  SIGILL,  SIGFPE,  SIGSYS};
+	sigset_t signals;
+
+	vs_sys_sigset_fill(&signals);
+	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
+		vs_sys_sigset_remove(&signals, own[i]);
+	pthread_sigmask(SIG_BLOCK, &signals, saved);
+}
+
 int vs_loader_iterate(int (*look)(struct dl_phdr_info *, size_t, void *),
 		      void *data)
 {
+	sigset_t saved;
 	int result;
 
 	begin_iterating();
 	if (own_forking == 0 && atomic_load(&n_forking) > 0)
 		wait_for_forks();
+	hold_signals(&saved);
 	result = dl_iterate_phdr(look, data);
+	pthread_sigmask(SIG_SETMASK, &saved, NULL);
 	end_iterating();
 	return result;
 }

@@ -4,8 +4,11 @@
  */
 #include <dirent.h>
 #include <limits.h>
+#include <link.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -487,6 +490,69 @@ static void road_fork_early(const char *arg)
 	roads_serve_from(handle);
 }
 
+/*
+ * A profiler's handler waits for that of another thread, which looks at the
+ * loader's objects: the thread that was interrupted must not keep it from that.
+ */
+static atomic_int n_asked, n_looked;
+static volatile sig_atomic_t n_late;
+
+static int look_at_none(struct dl_phdr_info *info, size_t size, void *unused)
+{
+	(void)info;
+	(void)size;
+	(void)unused;
+	return 0;
+}
+
+static void *look_when_asked(void *unused)
+{
+	for (;;) {
+		if (n_looked == n_asked) {
+			usleep(20);
+			continue;
+		}
+		dl_iterate_phdr(look_at_none, NULL);
+		n_looked++;
+	}
+	return unused;
+}
+
+static void wait_for_look(int number)
+{
+	int want = ++n_asked;
+
+	(void)number;
+	for (int i = 0; n_looked < want && !n_late && i < 3000; i++)
+		usleep(1000);
+	if (n_looked < want)
+		n_late = 1;
+}
+
+static void road_profiled(const char *arg)
+{
+	const struct itimerval off = {{0, 0}, {0, 0}};
+	const struct itimerval each_ms = {{0, 1000}, {0, 1000}};
+	void *handle = roads_open(DRIVER, RTLD_NOW);
+	sigset_t prof;
+	pthread_t thread;
+
+	(void)arg;
+	roads_serve_from(handle);
+	/* the process's timer is to interrupt this thread alone */
+	sigemptyset(&prof);
+	sigaddset(&prof, SIGPROF);
+	pthread_sigmask(SIG_BLOCK, &prof, NULL);
+	pthread_create(&thread, NULL, look_when_asked, NULL);
+	pthread_sigmask(SIG_UNBLOCK, &prof, NULL);
+	signal(SIGPROF, wait_for_look);
+	setitimer(ITIMER_PROF, &each_ms, NULL);
+	while (n_asked < 200 && n_late == 0)
+		dlsym(handle, "cuMemAlloc_v2");
+	setitimer(ITIMER_PROF, &off, NULL);
+	printf("late: %d\n", (int)n_late);
+}
+
 static bool is_known(__typeof__(cuMemGetAddressRange_v2) *range, CUdeviceptr p)
 {
 	CUdeviceptr base;
@@ -605,6 +671,7 @@ static const struct {
 	{"brought", road_brought},
 	{"fork", road_fork},
 	{"fork_early", road_fork_early},
+	{"profiled", road_profiled},
 	{"retain", road_retain},
 	{"quiet", road_quiet},
 	{"chain", road_chain},
