@@ -321,9 +321,14 @@ bool vs_vmm_is_current_alive(void)
 	return look_at(NULL) == CUDA_SUCCESS;
 }
 
-bool vs_vmm_is_permitted(void)
+/* Where neither is there to be asked the question would be an error itself. */
+bool vs_vmm_is_permitted(CUcontext ctx)
 {
-	return look_at(NULL) != CUDA_ERROR_NOT_PERMITTED;
+	CUcontext current = NULL;
+
+	if (vs_real.cuCtxGetCurrent(&current) == CUDA_ERROR_NOT_PERMITTED)
+		return false;
+	return (!ctx && !current) || look_at(ctx) != CUDA_ERROR_NOT_PERMITTED;
 }
 
 CUresult vs_vmm_current_device(CUdevice *device_out)

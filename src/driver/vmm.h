@@ -81,9 +81,10 @@ CUcontext vs_vmm_current(void);
 bool vs_vmm_is_current_alive(void);
 /*
  * False in a host function: there the driver refuses whatever is asked of a
- * context (an H200: NOT_PERMITTED, this question too).
+ * context (an H200: NOT_PERMITTED, this question too). It is asked of `ctx`, or
+ * of the current one if NULL.
  */
-bool vs_vmm_is_permitted(void);
+bool vs_vmm_is_permitted(CUcontext ctx);
 /* It takes calls: there is one, it has not ended, and no kernel has faulted. */
 bool vs_vmm_is_current_sound(void);
 /* Its device, or the driver's error: CUDA_ERROR_CONTEXT_IS_DESTROYED. */

@@ -192,9 +192,13 @@ static void forget_attaches(CUcontext ctx)
 	vs_meta_free(a, sizeof(*a));
 }
 
-bool vs_context_enter_end(enum vs_api api)
+/*
+ * vs_enter(), and false in a host function: there the driver refuses the end,
+ * so nothing is to be taken back.
+ */
+static bool enter_end(enum vs_api api, CUcontext ctx)
 {
-	return vs_enter(api) && vs_vmm_is_permitted();
+	return vs_enter(api) && vs_vmm_is_permitted(ctx);
 }
 
 struct vs_ctx *vs_context_dying(CUcontext ctx, CUdevice device)
@@ -245,14 +249,14 @@ static CUresult destroy(bool is_open, destroy_fn real, CUcontext ctx)
 
 VS_EXPORT CUresult CUDAAPI cuCtxDestroy(CUcontext ctx)
 {
-	bool is_open = vs_context_enter_end(VS_API_cuCtxDestroy);
+	bool is_open = enter_end(VS_API_cuCtxDestroy, ctx);
 
 	return destroy(is_open, vs_real.cuCtxDestroy, ctx);
 }
 
 VS_EXPORT CUresult CUDAAPI cuCtxDestroy_v2(CUcontext ctx)
 {
-	bool is_open = vs_context_enter_end(VS_API_cuCtxDestroy_v2);
+	bool is_open = enter_end(VS_API_cuCtxDestroy_v2, ctx);
 
 	return destroy(is_open, vs_real.cuCtxDestroy_v2, ctx);
 }
@@ -270,7 +274,7 @@ VS_EXPORT CUresult CUDAAPI cuCtxAttach(CUcontext *out, unsigned int flags)
 VS_EXPORT CUresult CUDAAPI cuCtxDetach(CUcontext ctx)
 {
 	/* in a forked child somebody may hold the lock for ever */
-	bool is_open = vs_context_enter_end(VS_API_cuCtxDetach);
+	bool is_open = enter_end(VS_API_cuCtxDetach, ctx);
 	bool is_undone = is_open && detached(ctx);
 	CUresult result =
 		destroy(is_open && !is_undone, vs_real.cuCtxDetach, ctx);

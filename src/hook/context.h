@@ -22,12 +22,6 @@ struct vs_ctx;
 /* The driver has made the context, or retained it. vs_pool_ctx_come() next. */
 void vs_context_born(CUcontext ctx, CUdevice device);
 /*
- * For the hook of a function that ends contexts: vs_enter(), and false in a
- * host function. There the driver refuses the end, so nothing is to be taken
- * back.
- */
-bool vs_context_enter_end(enum vs_api api);
-/*
  * It is about to end (`ctx` NULL: the primary one of `device`). Call before the
  * driver's own function, and vs_pool_ctx_gone() with the answer after that.
  */

@@ -205,14 +205,14 @@ static CUresult destroy(struct green *g, struct vs_turn *turn)
 
 VS_EXPORT CUresult CUDAAPI cuGreenCtxDestroy(CUgreenCtx handle)
 {
-	bool is_open = vs_context_enter_end(VS_API_cuGreenCtxDestroy);
+	bool is_open = vs_enter(VS_API_cuGreenCtxDestroy);
 	CUdevice device = is_open ? device_of(handle) : CU_DEVICE_INVALID;
 	struct vs_thread *t = vs_thread_self();
 	struct vs_turn turn;
 	CUresult result;
 	struct green *g;
 
-	if (device == CU_DEVICE_INVALID)
+	if (device == CU_DEVICE_INVALID || !vs_primary_may_end(device))
 		return vs_seen(vs_real.cuGreenCtxDestroy(handle));
 	vs_thread_go_deeper(t);
 	vs_pool_green_dying(device);

@@ -92,6 +92,22 @@ void vs_primary_replaced(CUcontext ctx)
 	pthread_mutex_unlock(&lock);
 }
 
+/*
+ * Asked of the context itself, since none may be current, and not where it has
+ * ended: what is no error of the program's is none of the shim's, either.
+ */
+bool vs_primary_may_end(CUdevice device)
+{
+	unsigned int flags;
+	int is_active = 0;
+
+	if (vs_real.cuDevicePrimaryCtxGetState(device, &flags, &is_active) ==
+	    CUDA_ERROR_NOT_PERMITTED)
+		return false;
+	return !is_active || device >= VS_MAX_DEVICES ||
+	       vs_vmm_is_permitted(seen_of(device));
+}
+
 /* Of one that does nothing there is no lock. */
 static bool may_begin(struct vs_turn *turn, bool is_open, CUdevice device)
 {
@@ -118,7 +134,7 @@ static bool begin_unless_refused(struct vs_turn *turn, bool is_open,
 	if (!may_begin(turn, is_open, device))
 		return false;
 	if (pthread_mutex_trylock(&turns[device]) != 0)
-		return vs_turn_begin(turn, vs_vmm_is_permitted(), device);
+		return vs_turn_begin(turn, vs_primary_may_end(device), device);
 	turn->lock = &turns[device];
 	return true;
 }
@@ -173,7 +189,7 @@ void vs_turn_release(struct vs_turn *turn)
 	pthread_mutex_unlock(&lock);
 	turn->was_active = is_reset && is_active(turn->device);
 	/* or the driver refuses, and nothing is to be taken back */
-	turn->is_told = turn->is_told && vs_vmm_is_permitted();
+	turn->is_told = turn->is_told && vs_primary_may_end(turn->device);
 	if (turn->is_told)
 		turn->ending = vs_context_dying(NULL, turn->device);
 }
@@ -286,16 +302,21 @@ VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxRelease_v2(CUdevice device)
 			       device);
 }
 
+static bool enter_reset(enum vs_api api, CUdevice device)
+{
+	return vs_enter(api) && vs_primary_may_end(device);
+}
+
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset(CUdevice device)
 {
-	bool is_open = vs_context_enter_end(VS_API_cuDevicePrimaryCtxReset);
+	bool is_open = enter_reset(VS_API_cuDevicePrimaryCtxReset, device);
 
 	return reset_primary(is_open, vs_real.cuDevicePrimaryCtxReset, device);
 }
 
 VS_EXPORT CUresult CUDAAPI cuDevicePrimaryCtxReset_v2(CUdevice device)
 {
-	bool is_open = vs_context_enter_end(VS_API_cuDevicePrimaryCtxReset_v2);
+	bool is_open = enter_reset(VS_API_cuDevicePrimaryCtxReset_v2, device);
 
 	return reset_primary(is_open, vs_real.cuDevicePrimaryCtxReset_v2,
 			     device);

@@ -55,6 +55,11 @@ void vs_turn_released(struct vs_turn *turn, CUresult result);
 /* Ends either. Then, no turn held, tells the pool that a context came. */
 void vs_turn_end(struct vs_turn *turn);
 
+/*
+ * False in a host function. There the driver refuses the end of the context, so
+ * nothing is to be taken back.
+ */
+bool vs_primary_may_end(CUdevice device);
 /* The primary context of a device, as far as can be told; NULL: none. */
 CUcontext vs_primary_of(CUdevice device);
 /* The context is one. */
