@@ -150,7 +150,8 @@ struct vs_fence {
 	/* of them, those that count for good; see Note [Peers] */
 	_Atomic uint64_t *counting;
 	_Atomic bool is_curt; /* markers go by vs_fence_counting() and copies */
-	pthread_mutex_t barrier;  /* one at a time; before the pool's locks */
+	pthread_mutex_t barrier; /* one at a time; before the pool's locks */
+	unsigned n_vain; /* see wait_for_all() in pool/wait.c; barrier */
 	_Atomic bool has_barrier; /* by a thread, vs_fence_barrier_for()'s */
 	struct vs_stats *stats;
 	_Atomic uint64_t began_ns,

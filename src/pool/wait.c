@@ -248,6 +248,25 @@ static bool wait_behind_barrier(struct vs_fence *f)
 	return true;
 }
 
+/*
+ * Where the device is full there may be no block to be had for a barrier. That
+ * stays so for long, and each try takes the driver milliseconds (an H200), and
+ * is an error to a tool that looks. So after one in vain most waits are for all
+ * contexts, as that one was; beside a capture it is tried. f->barrier held.
+ */
+enum { VAIN_BARRIERS = 32 };
+
+static bool wait_for_all(struct vs_fence *f)
+{
+	bool is_vain = f->n_vain > 0 && f->n_vain++ < VAIN_BARRIERS, is_good;
+
+	if (is_vain && wait_for_contexts(f))
+		return true;
+	is_good = wait_behind_barrier(f);
+	f->n_vain = is_good ? 0 : 1;
+	return is_good || (!is_vain && wait_for_contexts(f));
+}
+
 bool vs_fence_barrier(struct vs_fence *f)
 {
 	uint64_t tag = vs_fence_tag(f);
@@ -264,8 +283,7 @@ bool vs_fence_barrier(struct vs_fence *f)
 	 * Another thread's may have served for this one. A begin must not wait
 	 * for what may wait for its thread: all contexts come last.
 	 */
-	is_good = vs_fence_is_complete(f, tag) || wait_behind_barrier(f) ||
-		  wait_for_contexts(f);
+	is_good = vs_fence_is_complete(f, tag) || wait_for_all(f);
 	pthread_mutex_unlock(&f->barrier);
 	vs_cancel_let(cancel);
 	return is_good;

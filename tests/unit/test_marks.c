@@ -351,6 +351,29 @@ static void test_threads_that_end_without_markers(void **state)
 	check_threads_that_end();
 }
 
+/* The driver, which is full, is seldom asked for what makes a barrier. */
+static void test_no_room_for_a_barrier(void **state)
+{
+	CUstream stream = (CUstream)0x77;
+	struct vs_fence *fence;
+
+	(void)state;
+	give(take(MiB));
+	fence = &vs_pool_of(0)->fence;
+	for (int i = 0; i < 64; i++) {
+		assert_true(vs_fence_barrier(fence));
+		give(take(MiB));
+	}
+	assert_int_equal(fake.natives, 2);
+	/* beside a capture there is nothing else */
+	fake_allow_barriers();
+	begin_capture(stream);
+	give(take(MiB));
+	assert_true(vs_fence_barrier(fence));
+	assert_int_equal(fake.barriers, 1);
+	vs_capture_ended(stream, false);
+}
+
 /* A program that frees nothing, but ends its contexts, one stays. */
 static void test_contexts_that_end_without_markers(void **state)
 {
@@ -631,6 +654,7 @@ int main(void)
 				       fresh),
 		cmocka_unit_test_setup(test_threads_that_end_without_markers,
 				       fresh_old),
+		cmocka_unit_test_setup(test_no_room_for_a_barrier, fresh_old),
 		cmocka_unit_test_setup(test_contexts_that_end_without_markers,
 				       fresh_old),
 		cmocka_unit_test_setup(test_freed_by_another_thread, fresh),
