@@ -366,18 +366,15 @@ static bool is_captured(CUstream stream, CUcontext ctx, bool is_per_thread)
 	bool is_legacy =
 		stream == CU_STREAM_LEGACY || (!stream && !is_per_thread);
 	CUstreamCaptureStatus status;
+	bool is_pushed = false;
 	CUresult result;
-	bool is_pushed;
 
 	if (!is_capturing || (is_legacy && vs_capture_count() == 0))
 		return false;
+	if (vs_vmm_is_created(stream) && !vs_vmm_current())
+		vs_vmm_push(ctx, &is_pushed);
 	result = is_capturing(stream, &status);
-
-	if (result == CUDA_ERROR_INVALID_CONTEXT && vs_vmm_is_created(stream) &&
-	    vs_vmm_push(ctx, &is_pushed) == CUDA_SUCCESS) {
-		result = is_capturing(stream, &status);
-		vs_vmm_pop(is_pushed);
-	}
+	vs_vmm_pop(is_pushed);
 	return result != CUDA_SUCCESS ||
 	       status != CU_STREAM_CAPTURE_STATUS_NONE;
 }

@@ -118,6 +118,21 @@ static void streams(void)
 	}
 }
 
+/* The driver frees in a stream also where no context is current. */
+static void free_without_context(CUcontext primary)
+{
+	CUstream stream;
+	CUdeviceptr p;
+
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	p = victim_alloc(MiB);
+	TRY(cuCtxSetCurrent(NULL));
+	sim_client_note_free((void *)(uintptr_t)p);
+	TRY(cuMemFreeAsync(p, stream));
+	TRY(cuCtxSetCurrent(primary));
+	TRY(cuStreamDestroy(stream));
+}
+
 static void captures(CUstreamCaptureMode mode)
 {
 	CUdeviceptr p = victim_alloc(MiB);
@@ -147,6 +162,7 @@ int main(void)
 	TRY(cuDeviceGet(&device, 0));
 	work();
 	streams();
+	free_without_context(primary);
 	captures(CU_STREAM_CAPTURE_MODE_GLOBAL);
 	captures(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
 	captures(CU_STREAM_CAPTURE_MODE_RELAXED);
