@@ -128,6 +128,23 @@ void vs_peer_ctx_dying(CUcontext ctx)
 }
 
 /*
+ * Another thread has enabled it, and may still be telling the pool, or about to:
+ * whoever is answered that it is enabled relies on it. Told twice is harmless.
+ */
+static CUresult join(CUcontext peer)
+{
+	CUcontext ctx;
+	CUresult result = vs_real.cuCtxGetCurrent(&ctx);
+
+	if (result != CUDA_SUCCESS || vs_peer_is_enabled(ctx, peer))
+		return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+	atomic_store(&vs_copier_has_peers, true);
+	result = tell_pool(peer, true);
+	return result == CUDA_SUCCESS ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
+				      : result;
+}
+
+/*
  * Where the pool, or what was opened by IPC, cannot be given access the program
  * gets the error, though the driver had said success: it may then copy another
  * way, but a kernel that believed in the access would fault. What can help is
@@ -141,6 +158,8 @@ VS_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer,
 
 	VS_AGAIN(VS_ANY_DEVICE, result,
 		 vs_real.cuCtxEnablePeerAccess(peer, flags));
+	if (result == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED && is_open)
+		return join(peer);
 	if (result != CUDA_SUCCESS || !is_open)
 		return vs_seen(result);
 	atomic_store(&vs_copier_has_peers, true);

@@ -12,6 +12,8 @@
  *   trim      the program itself trims
  *   peers     two devices are given access to each other's memory
  *   ipc       another process opens memory of this one
+ *   join      while the pool's memory is opened to a peer, a second thread is
+ *             told that it is open, and uses it
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -252,6 +254,61 @@ static void peers(void)
 	TRY(cuDevicePrimaryCtxRelease(device));
 }
 
+/* A second thread, which the first lets go on as far as it can. */
+static struct {
+	CUcontext owner;
+	CUdeviceptr p;
+	CUstream stream;
+	pthread_t thread;
+	bool has_begun;
+	_Atomic bool is_done;
+} joining;
+
+static void *enable_too(void *unused)
+{
+	CUresult r;
+
+	TRY(cuCtxSetCurrent(second));
+	r = cuCtxEnablePeerAccess(joining.owner, 0);
+	printf("again: %s\n", victim_name(r));
+	r = cuMemsetD8Async(joining.p, 5, MiB, joining.stream);
+	printf("set: %s\n", victim_name(r));
+	joining.is_done = true;
+	return unused;
+}
+
+static void begin_joining(const char *call)
+{
+	if (joining.has_begun || (call && strcmp(call, "cuMemSetAccess") != 0))
+		return;
+	joining.has_begun = true;
+	CHECK(!pthread_create(&joining.thread, NULL, enable_too, NULL));
+	for (int i = 0; i < 100 && !joining.is_done; i++)
+		usleep(1000);
+}
+
+static void join(void)
+{
+	CUdevice device;
+
+	listen(NULL);
+	TRY(cuCtxGetCurrent(&joining.owner));
+	joining.p = victim_alloc(MiB);
+	TRY(cuDeviceGet(&device, 1));
+	TRY(cuDevicePrimaryCtxRetain(&second, device));
+	TRY(cuCtxSetCurrent(second));
+	TRY(cuStreamCreate(&joining.stream, CU_STREAM_NON_BLOCKING));
+	listen(begin_joining);
+	TRY(cuCtxEnablePeerAccess(joining.owner, 0));
+	begin_joining(NULL);
+	CHECK(!pthread_join(joining.thread, NULL));
+	listen(NULL);
+	TRY(cuStreamSynchronize(joining.stream));
+	TRY(cuCtxSetCurrent(joining.owner));
+	printf("filled: %d\n", victim_is_filled(joining.p, MiB, 5));
+	victim_free(joining.p);
+}
+
 /* The other process: what is opened by the handle on standard input. */
 static void importer(void)
 {
@@ -293,6 +350,7 @@ int main(int argc, char **argv)
 		{"fault", fault},	{"thread", thread},
 		{"trim", trim},		{"peers", peers},
 		{"ipc", ipc},		{"importer", importer},
+		{"join", join},
 	};
 	void (*step)(void) = churn;
 
