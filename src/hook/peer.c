@@ -127,16 +127,24 @@ void vs_peer_ctx_dying(CUcontext ctx)
 	}
 }
 
+static bool is_noted(CUcontext peer)
+{
+	CUcontext ctx;
+
+	return vs_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS &&
+	       vs_peer_is_enabled(ctx, peer);
+}
+
 /*
- * Another thread has enabled it, and may still be telling the pool, or about to:
- * whoever is answered that it is enabled relies on it. Told twice is harmless.
+ * Another thread has enabled it, and may still be telling the pool, or about
+ * to: whoever is answered that it is enabled relies on it. Told twice is
+ * harmless.
  */
 static CUresult join(CUcontext peer)
 {
-	CUcontext ctx;
-	CUresult result = vs_real.cuCtxGetCurrent(&ctx);
+	CUresult result;
 
-	if (result != CUDA_SUCCESS || vs_peer_is_enabled(ctx, peer))
+	if (is_noted(peer))
 		return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
 	atomic_store(&vs_copier_has_peers, true);
 	result = tell_pool(peer, true);
@@ -176,12 +184,17 @@ VS_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer,
 VS_EXPORT CUresult CUDAAPI cuCtxDisablePeerAccess(CUcontext peer)
 {
 	bool is_open = vs_enter(VS_API_cuCtxDisablePeerAccess);
-	CUresult result = vs_seen(vs_real.cuCtxDisablePeerAccess(peer));
+	bool was_noted = is_open && is_noted(peer);
+	CUresult result;
 
-	/* access that stays is harmless: the program cannot tell */
-	if (result == CUDA_SUCCESS && is_open) {
-		vs_copy_note_opened();
+	/* not behind the driver's: another thread may enable it anew by then */
+	if (was_noted)
 		tell_pool(peer, false);
-	}
+	result = vs_seen(vs_real.cuCtxDisablePeerAccess(peer));
+	/* access that stays is harmless: the program cannot tell */
+	if (result == CUDA_SUCCESS && is_open)
+		vs_copy_note_opened();
+	else if (was_noted)
+		tell_pool(peer, true);
 	return result;
 }

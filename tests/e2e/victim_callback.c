@@ -14,6 +14,7 @@
  *   ipc       another process opens memory of this one
  *   join      while the pool's memory is opened to a peer, a second thread is
  *             told that it is open, and uses it
+ *   rejoin    a second thread opens it again right after it was closed
  */
 #include <dlfcn.h>
 #include <pthread.h>
@@ -260,9 +261,17 @@ static struct {
 	CUdeviceptr p;
 	CUstream stream;
 	pthread_t thread;
-	bool has_begun;
+	bool has_begun, is_due;
 	_Atomic bool is_done;
 } joining;
+
+static void set_it(int byte)
+{
+	CUresult r = cuMemsetD8Async(joining.p, (unsigned char)byte, MiB,
+				     joining.stream);
+
+	printf("set: %s\n", victim_name(r));
+}
 
 static void *enable_too(void *unused)
 {
@@ -271,15 +280,14 @@ static void *enable_too(void *unused)
 	TRY(cuCtxSetCurrent(second));
 	r = cuCtxEnablePeerAccess(joining.owner, 0);
 	printf("again: %s\n", victim_name(r));
-	r = cuMemsetD8Async(joining.p, 5, MiB, joining.stream);
-	printf("set: %s\n", victim_name(r));
+	set_it(4);
 	joining.is_done = true;
 	return unused;
 }
 
-static void begin_joining(const char *call)
+static void begin_joining(void)
 {
-	if (joining.has_begun || (call && strcmp(call, "cuMemSetAccess") != 0))
+	if (joining.has_begun)
 		return;
 	joining.has_begun = true;
 	CHECK(!pthread_create(&joining.thread, NULL, enable_too, NULL));
@@ -287,7 +295,21 @@ static void begin_joining(const char *call)
 		usleep(1000);
 }
 
-static void join(void)
+static void open_pool(const char *call)
+{
+	if (strcmp(call, "cuMemSetAccess") == 0)
+		begin_joining();
+}
+
+/* The first call behind it. */
+static void close_pool(const char *call)
+{
+	if (joining.is_due)
+		begin_joining();
+	joining.is_due |= strcmp(call, "cuCtxDisablePeerAccess") == 0;
+}
+
+static void start_joining(void)
 {
 	CUdevice device;
 
@@ -298,15 +320,35 @@ static void join(void)
 	TRY(cuDevicePrimaryCtxRetain(&second, device));
 	TRY(cuCtxSetCurrent(second));
 	TRY(cuStreamCreate(&joining.stream, CU_STREAM_NON_BLOCKING));
-	listen(begin_joining);
-	TRY(cuCtxEnablePeerAccess(joining.owner, 0));
-	begin_joining(NULL);
+}
+
+static void end_joining(void)
+{
+	begin_joining();
 	CHECK(!pthread_join(joining.thread, NULL));
 	listen(NULL);
+	set_it(5);
 	TRY(cuStreamSynchronize(joining.stream));
 	TRY(cuCtxSetCurrent(joining.owner));
 	printf("filled: %d\n", victim_is_filled(joining.p, MiB, 5));
 	victim_free(joining.p);
+}
+
+static void join(void)
+{
+	start_joining();
+	listen(open_pool);
+	TRY(cuCtxEnablePeerAccess(joining.owner, 0));
+	end_joining();
+}
+
+static void rejoin(void)
+{
+	start_joining();
+	TRY(cuCtxEnablePeerAccess(joining.owner, 0));
+	listen(close_pool);
+	TRY(cuCtxDisablePeerAccess(joining.owner));
+	end_joining();
 }
 
 /* The other process: what is opened by the handle on standard input. */
@@ -350,7 +392,7 @@ int main(int argc, char **argv)
 		{"fault", fault},	{"thread", thread},
 		{"trim", trim},		{"peers", peers},
 		{"ipc", ipc},		{"importer", importer},
-		{"join", join},
+		{"join", join},		{"rejoin", rejoin},
 	};
 	void (*step)(void) = churn;
 
