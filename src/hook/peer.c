@@ -129,25 +129,31 @@ void vs_peer_ctx_dying(CUcontext ctx)
 
 static bool is_noted(CUcontext peer)
 {
-	CUcontext ctx;
+	return vs_peer_is_enabled(vs_vmm_current(), peer);
+}
 
-	return vs_real.cuCtxGetCurrent(&ctx) == CUDA_SUCCESS &&
-	       vs_peer_is_enabled(ctx, peer);
+/* What can help is tried: memory for page tables. Twice is harmless. */
+static CUresult open_pool(CUcontext peer)
+{
+	CUresult result;
+
+	atomic_store(&vs_copier_has_peers, true);
+	result = tell_pool(peer, true);
+	if (result != CUDA_SUCCESS) {
+		vs_again_relieved(VS_ANY_DEVICE, VS_RELIEF_IDLE);
+		result = tell_pool(peer, true);
+	}
+	return result;
 }
 
 /*
  * Another thread has enabled it, and may still be telling the pool, or about
- * to: whoever is answered that it is enabled relies on it. Told twice is
- * harmless.
+ * to: whoever is answered that it is enabled relies on it.
  */
 static CUresult join(CUcontext peer)
 {
-	CUresult result;
+	CUresult result = is_noted(peer) ? CUDA_SUCCESS : open_pool(peer);
 
-	if (is_noted(peer))
-		return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
-	atomic_store(&vs_copier_has_peers, true);
-	result = tell_pool(peer, true);
 	return result == CUDA_SUCCESS ? CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED
 				      : result;
 }
@@ -155,8 +161,7 @@ static CUresult join(CUcontext peer)
 /*
  * Where the pool, or what was opened by IPC, cannot be given access the program
  * gets the error, though the driver had said success: it may then copy another
- * way, but a kernel that believed in the access would fault. What can help is
- * tried before: memory for page tables.
+ * way, but a kernel that believed in the access would fault.
  */
 VS_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer,
 						 unsigned int flags)
@@ -170,12 +175,7 @@ VS_EXPORT CUresult CUDAAPI cuCtxEnablePeerAccess(CUcontext peer,
 		return join(peer);
 	if (result != CUDA_SUCCESS || !is_open)
 		return vs_seen(result);
-	atomic_store(&vs_copier_has_peers, true);
-	result = tell_pool(peer, true);
-	if (result != CUDA_SUCCESS) {
-		vs_again_relieved(VS_ANY_DEVICE, VS_RELIEF_IDLE);
-		result = tell_pool(peer, true);
-	}
+	result = open_pool(peer);
 	if (result != CUDA_SUCCESS)
 		vs_real.cuCtxDisablePeerAccess(peer);
 	return result;

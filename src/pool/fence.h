@@ -100,8 +100,7 @@ struct vs_marker {
 	struct vs_event *events; /* not yet seen complete */
 	uint64_t recorded;	 /* ticks */
 	bool is_kept;		 /* see vs_fence_keep() */
-	/* not for a free that counts, or work came between; Note [One stream]
-	 */
+	/* for no free that counts, or work came between; Note [One stream] */
 	bool is_loose;
 };
 
