@@ -150,7 +150,7 @@ struct vs_fence {
 	_Atomic uint64_t *counting;
 	_Atomic bool is_curt; /* markers go by vs_fence_counting() and copies */
 	pthread_mutex_t barrier; /* one at a time; before the pool's locks */
-	unsigned n_vain; /* see wait_for_all() in pool/wait.c; barrier */
+	uint64_t vain_until; /* ns; barrier; see wait_for_all() in pool/wait */
 	_Atomic bool has_barrier; /* by a thread, vs_fence_barrier_for()'s */
 	struct vs_stats *stats;
 	_Atomic uint64_t began_ns,

@@ -249,21 +249,22 @@ static bool wait_behind_barrier(struct vs_fence *f)
 }
 
 /*
- * Where the device is full there may be no block to be had for a barrier. That
- * stays so for long, and each try takes the driver milliseconds (an H200), and
- * is an error to a tool that looks. So after one in vain most waits are for all
- * contexts, as that one was; beside a capture it is tried. f->barrier held.
+ * Where the device is full there may be no block to be had for a barrier. Each
+ * try takes the driver milliseconds (an H200), and is an error to a tool that
+ * looks. So for a while after one in vain all contexts are waited for, as after
+ * that one; beside a capture it is tried. Not for longer: meanwhile a capture
+ * that begins waits as well, and there may be room by then. f->barrier held.
  */
-enum { VAIN_BARRIERS = 32 };
+#define VAIN_NS ((uint64_t)200000000)
 
 static bool wait_for_all(struct vs_fence *f)
 {
-	bool is_vain = f->n_vain > 0 && f->n_vain++ < VAIN_BARRIERS, is_good;
+	bool is_vain = vs_vmm_clock() < f->vain_until, is_good;
 
 	if (is_vain && wait_for_contexts(f))
 		return true;
 	is_good = wait_behind_barrier(f);
-	f->n_vain = is_good ? 0 : 1;
+	f->vain_until = is_good ? 0 : vs_vmm_clock() + VAIN_NS;
 	return is_good || (!is_vain && wait_for_contexts(f));
 }
 
@@ -281,7 +282,8 @@ bool vs_fence_barrier(struct vs_fence *f)
 	pthread_mutex_lock(&f->barrier);
 	/*
 	 * Another thread's may have served for this one. A begin must not wait
-	 * for what may wait for its thread: all contexts come last.
+	 * for what may wait for its thread: all contexts come last, if there is
+	 * room for a barrier.
 	 */
 	is_good = vs_fence_is_complete(f, tag) || wait_for_all(f);
 	pthread_mutex_unlock(&f->barrier);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_flag [cycle | begin | full | full-captured | refused | peer | used |
- * born]: frees memory, starts
- * a kernel that runs until the host raises a flag, and allocates meanwhile. The
- * simulated driver has the memory back by then and waits for nothing. So it is
- * beside an open capture. Not for a GPU: under the shim this ended well on an
- * H200 (580.159.04), without it the driver hung in one of the steps, and so did
- * other processes until it was killed.
+ * victim_flag [cycle | begin | begin-later | full | full-captured | refused |
+ * peer | used | born]: frees memory, starts a kernel that runs until the host
+ * raises a flag, and allocates meanwhile. The simulated driver has the memory
+ * back by then and waits for nothing. So it is beside an open capture. Not for
+ * a GPU: under the shim this ended well on an H200 (580.159.04), without it the
+ * driver hung in one of the steps, and so did other processes until it was
+ * killed.
  */
 #include <pthread.h>
 #include <unistd.h>
@@ -245,6 +245,29 @@ static void *begin_and_raise(void *stream)
 	return NULL;
 }
 
+/* Frees wait while the device is full. Then there is room again. */
+static void be_full(void)
+{
+	CUmemAllocationProp prop = {
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE}};
+	size_t available, total, size = 64 * MiB;
+	CUmemGenericAllocationHandle room;
+	CUdeviceptr rest, p;
+
+	TRY(cuMemCreate(&room, 8 * MiB, &prop, 0));
+	TRY(cuMemGetInfo(&available, &total));
+	rest = victim_alloc(available - size);
+	for (int i = 0; i < 4; i++) {
+		p = victim_alloc(size);
+		TRY(cuMemsetD8Async(p, 1, size, NULL));
+		victim_free(p);
+	}
+	victim_free(rest);
+	TRY(cuMemRelease(room));
+	usleep(500000);
+}
+
 /* A free may wait for the kernel; another thread captures, then ends it. */
 static void begin(CUfunction kernel, CUstream stream, CUstream captured)
 {
@@ -265,7 +288,8 @@ int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
 	bool is_cycle = !strcmp(what, "cycle"),
-	     is_begin = !strcmp(what, "begin"),
+	     is_later = !strcmp(what, "begin-later"),
+	     is_begin = is_later || !strcmp(what, "begin"),
 	     is_full_captured = !strcmp(what, "full-captured"),
 	     is_full = !strcmp(what, "full") || is_full_captured;
 	CUfunction kernel;
@@ -280,6 +304,8 @@ int main(int argc, char **argv)
 	TRY(cuStreamCreate(&captured, CU_STREAM_NON_BLOCKING));
 	for (int i = 20; is_cycle && i > 0; i -= 3)
 		cycle(kernel, stream, captured, i);
+	if (is_later)
+		be_full();
 	if (is_begin)
 		begin(kernel, stream, captured);
 	if (!strcmp(what, "born"))
