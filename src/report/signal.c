@@ -35,13 +35,17 @@ typedef void handler(int number, siginfo_t *info, void *context);
 /*
  * Whether the kernel called it. A handler that the program has put in its place
  * since may call it on, as the one that was there before, and with nothing but
- * the number.
+ * the number. A program that puts it back by signal() takes away that the
+ * kernel tells who sent it.
  */
-static bool is_installed_now(int number, handler *ours)
+static bool is_installed_now(int number, handler *ours, bool *is_told_out)
 {
 	struct sigaction now;
 
-	return !sigaction(number, NULL, &now) && now.sa_sigaction == ours;
+	if (sigaction(number, NULL, &now) || now.sa_sigaction != ours)
+		return false;
+	*is_told_out = now.sa_flags & SA_SIGINFO;
+	return true;
 }
 
 /*
@@ -51,10 +55,12 @@ static bool is_installed_now(int number, handler *ours)
 static bool is_childs(int number, const siginfo_t *info, handler *ours)
 {
 	const struct sigaction usual = {.sa_handler = SIG_DFL};
+	bool is_told;
 
 	if (vs_sys_getpid() == owner)
 		return false;
-	if (is_installed_now(number, ours) && !is_from_stranger(info)) {
+	if (is_installed_now(number, ours, &is_told) &&
+	    !(is_told && is_from_stranger(info))) {
 		sigaction(number, &usual, NULL);
 		/* blocked until the handler returns */
 		vs_sys_kill(vs_sys_getpid(), number);

@@ -513,6 +513,10 @@ static void signal_chained(void *unused)
 		CHECK(signalled(ITSELF, numbers[i]) == 7);
 		CHECK(signalled(PARENT, numbers[i]) == 7);
 		raise(numbers[i]); /* still dumps, by way of the other */
+		/* put back so, it is not told who sent the signal */
+		CHECK(signal(numbers[i], before) == call_on);
+		CHECK(signalled(PARENT, numbers[i]) == -numbers[i]);
+		CHECK(signalled(ITSELF, numbers[i]) == -numbers[i]);
 	}
 }
 
