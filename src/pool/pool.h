@@ -156,7 +156,8 @@ enum vs_relief { VS_RELIEF_IDLE, VS_RELIEF_DUE, VS_RELIEF_LAST };
  * processes, be there a pool here or not (of the current context's device
  * first, if there are several). Returns the bytes released; 1 if there were
  * none, but another try may be worth it: another thread took what it waited
- * for, or another process what was given, and may have left other memory.
+ * for, or another process what was given, and may have left other memory; or
+ * another thread has given back what was idle.
  */
 uint64_t vs_pool_relieve(uint64_t devices, enum vs_relief relief);
 /*

@@ -6,6 +6,7 @@
 
 #include "base/cancel.h"
 #include "base/clock.h"
+#include "base/thread.h"
 #include "driver/vmm.h"
 #include "pool/dead.h"
 #include "pool/grow.h"
@@ -231,20 +232,40 @@ static uint64_t ask_devices(uint64_t devices, bool is_last)
 	return given;
 }
 
+/*
+ * Whether chunks were released since this thread was here last. Where it finds
+ * nothing idle that was by another, perhaps since its call was out of memory.
+ */
+static bool is_news(void)
+{
+	struct vs_thread *t = vs_thread_self();
+	uint64_t n = 0;
+	struct vs_pool *pool;
+	bool is;
+
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
+		n += vs_stat_get(&pool->stats, chunks_released);
+	is = t && t->seen_released != n;
+	if (t)
+		t->seen_released = n;
+	return is;
+}
+
 uint64_t vs_pool_relieve(uint64_t devices, enum vs_relief relief)
 {
 	bool is_due = relief != VS_RELIEF_IDLE;
 	bool is_last = relief == VS_RELIEF_LAST;
-	bool has_waited = false;
+	bool has_waited = false, has_news;
 	uint64_t released = 0;
 	struct vs_pool *pool;
 
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
 		if (devices >> pool->dev.device & 1)
 			released += relieve_pool(pool, is_due, &has_waited);
-	if (released == 0 || is_last)
+	has_news = is_news();
+	if ((released == 0 && !has_news) || is_last)
 		released += ask_devices(devices, is_last);
-	return released > 0 ? released : has_waited;
+	return released > 0 ? released : has_waited || has_news;
 }
 
 /*

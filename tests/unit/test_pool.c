@@ -583,6 +583,7 @@ static void test_relieve_tells_of_what_just_ended(void **state)
 
 	(void)state;
 	vs_pool_trim();
+	vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE); /* has heard of that */
 	fake.lag_ns = 5 * MS;
 	give(small);
 	vs_pool_synchronizing();
@@ -590,6 +591,23 @@ static void test_relieve_tells_of_what_just_ended(void **state)
 	assert_true(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE) > 0);
 	assert_int_equal(vs_pool_relieve(UINT64_MAX, VS_RELIEF_DUE), 0);
 	give(kept);
+}
+
+static void *trim(void *unused)
+{
+	(void)unused;
+	assert_true(vs_pool_trim() >= 200 * MiB);
+	return NULL;
+}
+
+/* Another thread gives it back between that call and the look. */
+static void test_relieve_tells_of_what_another_gave_back(void **state)
+{
+	(void)state;
+	give(take(200 * MiB));
+	in_a_thread(trim, NULL);
+	assert_int_equal(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE), 1);
+	assert_int_equal(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE), 0);
 }
 
 static void test_context_death_gives_everything_back(void **state)
@@ -679,6 +697,7 @@ int main(void)
 		T(a_failure_is_no_high_water),
 		T(relieve_waits_for_pending),
 		T(relieve_tells_of_what_just_ended),
+		T(relieve_tells_of_what_another_gave_back),
 		T(context_death_gives_everything_back),
 		T(sync_mode_waits_in_the_free),
 		T(broken_context_goes_to_the_driver),
