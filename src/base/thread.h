@@ -63,7 +63,7 @@ struct vs_thread {
 	 * api.def in that line; owner writes, anyone reads.
 	 */
 	_Atomic uint64_t calls[VS_API_COUNT];
-	uint64_t seen_released; /* pool/trim owns it: chunks, by anybody */
+	uint64_t seen_moves;	/* pool/trim owns it: of what was idle */
 	struct vs_thread *next; /* all ever made; constant once published */
 };
 

@@ -232,9 +232,25 @@ static uint64_t ask_devices(uint64_t devices, bool is_last)
 	return given;
 }
 
+/* Whether no other thread has ever allocated of a pool. */
+static bool is_alone(struct vs_pool *pool, struct vs_thread *t)
+{
+	VS_EVERY_TCACHE (tc, pool) {
+		struct vs_tcache *own = t->cache;
+
+		while (own && own != tc)
+			own = own->next;
+		if (!own)
+			return false;
+	}
+	return true;
+}
+
 /*
- * Whether chunks were released since this thread was here last. Where it finds
- * nothing idle that was by another, perhaps since its call was out of memory.
+ * Whether another thread may have changed what is idle since this one was here
+ * last, and perhaps since its call was out of memory: where it finds nothing
+ * another has released that, or has taken it for an allocation, and what the
+ * program gave back to the driver before that is unused now.
  */
 static bool is_news(void)
 {
@@ -243,11 +259,17 @@ static bool is_news(void)
 	struct vs_pool *pool;
 	bool is;
 
-	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
+	for (int i = 0; t && (pool = vs_pool_by_index(i)); i++) {
 		n += vs_stat_get(&pool->stats, chunks_released);
-	is = t && t->seen_released != n;
+		if (is_alone(pool, t))
+			continue;
+		pthread_mutex_lock(&pool->lock);
+		n += pool->chunks.touches;
+		pthread_mutex_unlock(&pool->lock);
+	}
+	is = t && t->seen_moves != n;
 	if (t)
-		t->seen_released = n;
+		t->seen_moves = n;
 	return is;
 }
 

@@ -610,6 +610,27 @@ static void test_relieve_tells_of_what_another_gave_back(void **state)
 	assert_int_equal(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE), 0);
 }
 
+static void *take_it(void *out)
+{
+	*(CUdeviceptr *)out = take(200 * MiB);
+	return NULL;
+}
+
+/* It may have had other memory at that call, which it gave to the driver. */
+static void test_relieve_tells_of_what_another_took(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	vs_pool_trim();
+	give(take(200 * MiB));
+	vs_pool_relieve(0, VS_RELIEF_IDLE); /* has heard of that */
+	in_a_thread(take_it, &p);
+	assert_int_equal(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE), 1);
+	assert_int_equal(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE), 0);
+	give(p);
+}
+
 static void test_context_death_gives_everything_back(void **state)
 {
 	CUdeviceptr p[20];
@@ -698,6 +719,7 @@ int main(void)
 		T(relieve_waits_for_pending),
 		T(relieve_tells_of_what_just_ended),
 		T(relieve_tells_of_what_another_gave_back),
+		T(relieve_tells_of_what_another_took),
 		T(context_death_gives_everything_back),
 		T(sync_mode_waits_in_the_free),
 		T(broken_context_goes_to_the_driver),
