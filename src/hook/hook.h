@@ -130,9 +130,11 @@ void vs_look_before(uint64_t devices);
 /*
  * Makes the call again while that may help: first with what is idle, which is
  * had at once, then with what is pending. Other threads may take it, and free
- * more, without end; so not for ever. `devices` is asked for only then.
+ * more, without end; so not for ever. Of twelve that leave a fiftieth of the
+ * device to spare, and free behind work, one call in 4,000 was overtaken four
+ * times, one in 67,000 eight times. `devices` is asked for only then.
  */
-enum { VS_MOST_AGAIN = 4 };
+enum { VS_MOST_AGAIN = 8 };
 static inline enum vs_relief vs_relief_of(int again)
 {
 	if (again == VS_MOST_AGAIN - 1)

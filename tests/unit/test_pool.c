@@ -3,8 +3,11 @@
  * The pool on the counting driver (fake.h): what is handed out, when it is
  * used again, when it goes back, and what happens when the driver refuses.
  */
+#include <limits.h>
+
 #include "base/meta.h"
 #include "fake_test.h"
+#include "hook/hook.h"
 #include "pool/capture.h"
 #include "pool/slab.h"
 
@@ -631,6 +634,42 @@ static void test_relieve_tells_of_what_another_took(void **state)
 	give(p);
 }
 
+/* In place of hook/enter's, which goes by what the program has loaded. */
+static bool relieved(uint64_t devices, enum vs_relief relief)
+{
+	return vs_pool_relieve(devices, relief) > 0;
+}
+
+/*
+ * A call of the driver's that others overtake so often: they take what was
+ * given up for it, and leave as much idle.
+ */
+static CUresult overtaken(unsigned *times)
+{
+	give(take(200 * MiB));
+	if (*times == 0)
+		return CUDA_SUCCESS;
+	--*times;
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+#define vs_again_relieved relieved
+static void test_a_call_is_overtaken_often(void **state)
+{
+	unsigned times = 8, for_ever = UINT_MAX;
+	CUresult result = overtaken(&times);
+
+	(void)state;
+	atomic_store(&vs_hot.is_open, true);
+	VS_AGAIN(UINT64_MAX, result, overtaken(&times));
+	assert_int_equal(result, CUDA_SUCCESS);
+	result = overtaken(&for_ever);
+	VS_AGAIN(UINT64_MAX, result, overtaken(&for_ever));
+	assert_int_equal(result, CUDA_ERROR_OUT_OF_MEMORY);
+	atomic_store(&vs_hot.is_open, false);
+}
+#undef vs_again_relieved
+
 static void test_context_death_gives_everything_back(void **state)
 {
 	CUdeviceptr p[20];
@@ -720,6 +759,7 @@ int main(void)
 		T(relieve_tells_of_what_just_ended),
 		T(relieve_tells_of_what_another_gave_back),
 		T(relieve_tells_of_what_another_took),
+		T(a_call_is_overtaken_often),
 		T(context_death_gives_everything_back),
 		T(sync_mode_waits_in_the_free),
 		T(broken_context_goes_to_the_driver),
