@@ -199,21 +199,36 @@ static void install_over(void *arg)
 	raise(SIGUSR1);
 }
 
-static void owned(void **unused)
+/* `level`: how it is told; NULL: it is not. */
+static void assert_stays(const char *const *environment, const char *level)
 {
-	(void)unused;
 	for (size_t i = 0; i < sizeof(owners) / sizeof(owners[0]); i++) {
-		char expected[256];
+		char expected[256] = "";
 
-		snprintf(expected, sizeof(expected),
-			 "vmmshim warn: VMMSHIM_STATS_SIGNAL: SIGUSR1 is %s by "
-			 "the program and stays so; choose another signal or "
-			 "none\n",
-			 owners[i].words);
-		child_run(&c, NULL, install_over, (void *)&owners[i]);
+		if (level)
+			snprintf(expected, sizeof(expected),
+				 "vmmshim %s: VMMSHIM_STATS_SIGNAL: SIGUSR1 is "
+				 "%s by the program and stays so; choose "
+				 "another signal or none\n",
+				 level, owners[i].words);
+		child_run(&c, environment, install_over, (void *)&owners[i]);
 		assert_child_ok(&c);
 		assert_string_equal(child_text(&c), expected);
 	}
+}
+
+/* What a runtime handles in each of its programs is told to who asked. */
+static void owned(void **unused)
+{
+	const char *signal_given[] = {"VMMSHIM_STATS_SIGNAL=USR1", NULL};
+	const char *other_given[] = {"VMMSHIM_TRIM_SIGNAL=USR2", NULL};
+	const char *info[] = {"VMMSHIM_LOG=info", NULL};
+
+	(void)unused;
+	assert_stays(NULL, NULL);
+	assert_stays(signal_given, "warn");
+	assert_stays(other_given, NULL);
+	assert_stays(info, "info");
 }
 
 #ifndef IS_SANITIZED
@@ -257,12 +272,15 @@ static void install_amid(void *arg)
 /* A handler that the program sets while ours is being set. */
 static void set_meanwhile(void **unused)
 {
-	(void)unused;
 #ifdef IS_SANITIZED
+	(void)unused;
 	skip(); /* has a sigaction of its own */
 #else
+	const char *environment[] = {"VMMSHIM_STATS_SIGNAL=USR1", NULL};
+
+	(void)unused;
 	for (size_t i = 0; i < sizeof(races) / sizeof(races[0]); i++) {
-		child_run(&c, NULL, install_amid, (void *)&races[i]);
+		child_run(&c, environment, install_amid, (void *)&races[i]);
 		assert_child_ok(&c);
 		assert_non_null(strstr(c.err, "by the program and stays so"));
 	}
