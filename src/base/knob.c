@@ -378,6 +378,16 @@ bool vs_knob_row(size_t i, struct vs_knob_row *row_out)
 	return true;
 }
 
+enum vs_knob_source vs_knob_source_of(const char *variable)
+{
+	struct vs_knob_row row;
+
+	for (size_t i = 0; vs_knob_row(i, &row); i++)
+		if (strcmp(row.variable, variable) == 0)
+			return row.source;
+	return VS_FROM_DEFAULT;
+}
+
 const char *vs_knob_rank(void)
 {
 	return rank;

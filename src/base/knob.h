@@ -101,6 +101,8 @@ struct vs_knob_row {
 	enum vs_knob_source source;
 };
 bool vs_knob_row(size_t i, struct vs_knob_row *row_out);
+/* That of the row of a variable; VS_FROM_DEFAULT if there is none. */
+enum vs_knob_source vs_knob_source_of(const char *variable);
 
 /* Digits: the rank that the launcher gave this process, "0" without one. */
 const char *vs_knob_rank(void);

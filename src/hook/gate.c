@@ -51,16 +51,6 @@ static void close_gate(const char *why)
 	vs_info("out of the way: %s", why);
 }
 
-static bool is_mode_asked_for(void)
-{
-	struct vs_knob_row row;
-
-	for (size_t i = 0; vs_knob_row(i, &row); i++)
-		if (strcmp(row.variable, "VMMSHIM") == 0)
-			return row.source == VS_FROM_ENV;
-	return false;
-}
-
 static int is_sanitizer(struct dl_phdr_info *info, size_t size, void *unused)
 {
 	(void)size;
@@ -76,7 +66,8 @@ static int is_sanitizer(struct dl_phdr_info *info, size_t size, void *unused)
 void vs_gate_initialized(void)
 {
 	atomic_store(&is_initialized, true);
-	if (vs_pool_count() == 0 && !is_mode_asked_for() &&
+	if (vs_pool_count() == 0 &&
+	    vs_knob_source_of("VMMSHIM") != VS_FROM_ENV &&
 	    vs_loader_iterate(is_sanitizer, NULL))
 		close_gate("compute-sanitizer is to see each allocation; "
 			   "VMMSHIM=pool serves all the same");

@@ -5,8 +5,6 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <string.h>
 #include <sys/types.h>
 
 #include "base/fmt.h"
@@ -134,17 +132,6 @@ static bool take(int number, handler *ours, struct sigaction *old_out)
 	return true;
 }
 
-/* Whether the environment sets it, be it to what it is without. */
-static bool is_given(const char *knob)
-{
-	struct vs_knob_row row;
-
-	for (size_t i = 0; vs_knob_row(i, &row); i++)
-		if (strcmp(row.variable, knob) == 0)
-			return row.source != VS_FROM_DEFAULT;
-	return false;
-}
-
 /*
  * `knob` names the variable that would choose another signal. Some runtimes
  * handle these in each of their programs (Go both, Java USR2, Node.js USR1),
@@ -160,7 +147,8 @@ static void install(int number, handler *ours, const char *knob)
 	if (!take(number, ours, &old))
 		vs_warn("%s: %s cannot be caught", knob, text);
 	else if (old.sa_handler != SIG_DFL)
-		vs_log(is_given(knob) ? VS_LOG_WARN : VS_LOG_INFO,
+		vs_log(vs_knob_source_of(knob) == VS_FROM_DEFAULT ? VS_LOG_INFO
+								  : VS_LOG_WARN,
 		       "%s: %s is %s by the program and stays so; "
 		       "choose another signal or none",
 		       knob, text,
