@@ -1,4 +1,4 @@
 /* SPDX-License-Identifier: MIT */
 #include "base/hot.h"
 
-struct vs_hot vs_hot = {.is_watched = true};
+struct vs_hot vs_hot;

@@ -24,7 +24,7 @@
  */
 static bool is_plain(void)
 {
-	return !atomic_load_explicit(&vs_hot.is_watched, memory_order_relaxed);
+	return atomic_load_explicit(&vs_hot.is_plain, memory_order_relaxed);
 }
 
 static CUresult alloc_shut(CUdeviceptr *out, size_t size)
@@ -119,14 +119,14 @@ static void trace_alloc(CUdeviceptr p)
 
 void vs_alloc_watch(void)
 {
-	atomic_store(&vs_hot.is_watched, true);
+	atomic_store(&vs_hot.is_plain, false);
 }
 
 static void unwatch(void)
 {
 	if (vs_trace_is_on || vs_capture_strict() > 0)
 		return;
-	atomic_store(&vs_hot.is_watched, false);
+	atomic_store(&vs_hot.is_plain, true);
 	if (vs_capture_strict() > 0) /* it has just begun */
 		vs_alloc_watch();
 }

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "hook/gate.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <link.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/knob.h"
 #include "base/log.h"
@@ -16,6 +18,11 @@
 #include "report/service.h"
 #include "report/trace.h"
 
+/* Of a C library older than the kernel. */
+#ifndef MADV_WIPEONFORK
+#define MADV_WIPEONFORK 18
+#endif
+
 enum { NOT_YET, OPEN, CLOSED };
 
 static _Atomic int state;
@@ -23,11 +30,16 @@ static _Atomic bool is_initialized;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 static _Atomic bool is_decided; /* a libcuda was seen */
+static bool is_cleared;		/* vs_hot in a child; written by once */
+
+static void in_child(void);
 
 void vs_gate_open(void)
 {
 	int not_yet = NOT_YET;
 
+	if (!atomic_load(&vs_hot.is_known))
+		in_child();
 	/* where it is closed for good many calls come here */
 	if (atomic_load(&state) == CLOSED)
 		return;
@@ -79,12 +91,24 @@ void vs_gate_deinitialized(void)
 }
 
 /*
- * The driver's state is of no use in a child of a process that has initialised
- * it, and all its answers are errors; a child that comes before starts afresh.
+ * Note [Children]: the driver's state is of no use in a child of a process that
+ * has initialised it, and all its answers are errors; a child that comes before
+ * starts afresh. Neither must be served what is the parent's, nor wait for a
+ * lock that a thread of the parent's held.
+ *
+ * A handler of forks tells of most children, but not of those that are made
+ * without the C library (clone, _Fork), and it comes late where a handler of
+ * the program's was set before. So the kernel clears in each child what is
+ * looked at before all else (Linux 4.14): the gate is shut there, whoever comes
+ * to it asks for it to be opened, and is_known tells that this is a child. A
+ * process that shares its parent's memory is none.
  */
 static void in_child(void)
 {
 	if (!atomic_load(&is_decided))
+		return;
+	/* the first of handler and caller; without the clearing: the handler */
+	if (atomic_exchange(&vs_hot.is_known, true) && is_cleared)
 		return;
 	vs_pool_forked();
 	vs_ipc_forked();
@@ -101,10 +125,9 @@ static void note_forks(void)
 }
 
 /*
- * From the start of the program on: a child's handlers run in the order in
- * which they were set, and one that the program set before it used CUDA may
- * allocate and free. It must not be served what is the parent's, nor wait for
- * a lock that a thread of the parent's held.
+ * From the start of the program on, where the kernel clears nothing: a child's
+ * handlers run in the order in which they were set, and one that the program
+ * set before it used CUDA may allocate and free.
  */
 static void __attribute__((constructor)) at_start(void)
 {
@@ -127,6 +150,17 @@ static const char *program_file(char *path, size_t size)
 	return slash ? slash + 1 : path;
 }
 
+/* False on a kernel older than 4.14, and where its pages are larger yet. */
+static bool clear_in_children(void)
+{
+	int saved = errno;
+	bool is_done =
+		!vs_sys_madvise(&vs_hot, sizeof(vs_hot), MADV_WIPEONFORK);
+
+	errno = saved;
+	return is_done;
+}
+
 static void decide(void)
 {
 	static char path[PATH_MAX]; /* the stack may be small */
@@ -134,6 +168,8 @@ static void decide(void)
 	vs_knob_init();
 	/* a constructor of the program's may come before the one above */
 	pthread_once(&fork_once, note_forks);
+	is_cleared = clear_in_children();
+	atomic_store(&vs_hot.is_known, true);
 	atomic_store(&is_decided, true);
 	if (vs_knobs.mode == VS_MODE_OFF)
 		close_gate("VMMSHIM is off");

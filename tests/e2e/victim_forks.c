@@ -9,12 +9,14 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "victim_link.h"
 
-enum { N_THREADS = 3, N_WAYS = 9, PATIENCE_S = 30 };
+enum { N_THREADS = 3, PATIENCE_S = 30 };
+enum { EARLY = 8, RAW, N_WAYS = 11 };
 
 static CUcontext ctx;
 static CUdeviceptr kept;
@@ -72,9 +74,20 @@ static void look(void)
 	CHECK(dlsym(driver, "cuCtxGetCurrent"));
 }
 
+static bool is_early;		 /* the next child's first handler allocates */
+static CUresult answer_to_early; /* what it was told */
+
+static void allocate(void)
+{
+	CUdeviceptr p;
+
+	if (is_early)
+		answer_to_early = cuMemAlloc(&p, 4096);
+}
+
 static void note_handlers(void)
 {
-	pthread_atfork(look, look, NULL);
+	pthread_atfork(look, look, allocate);
 }
 
 /* Before any library's, so that a preload's handlers run around these. */
@@ -86,6 +99,15 @@ static void *look_up(void *unused)
 	while (!is_done)
 		look();
 	return unused;
+}
+
+/* No more than this: another thread may have had any lock. */
+static void raw_child(void)
+{
+	CUdeviceptr p;
+
+	alarm(PATIENCE_S);
+	_exit(cuMemAlloc(&p, 4096) == CUDA_SUCCESS);
 }
 
 /* The life of one child; its exit status is 0 when all went as it must. */
@@ -126,6 +148,9 @@ static void child(int way)
 	case 7:
 		is_good = is_good && dlopen("libm.so.6", RTLD_NOW);
 		exit(!is_good);
+	case EARLY:
+		is_good = is_good && answer_to_early != CUDA_SUCCESS;
+		exit(!is_good);
 	default:
 		is_good = is_good && cuStreamSynchronize(NULL);
 		if (fork() == 0)
@@ -143,14 +168,24 @@ static bool is_killed(int status)
 	       (WTERMSIG(status) == SIGUSR1 || WTERMSIG(status) == SIGUSR2);
 }
 
+/* Behind the C library's back no handler is called. */
+static pid_t fork_in_way(int way)
+{
+	is_early = way == EARLY;
+	return way == RAW ? (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)
+			  : fork();
+}
+
 static void one_child(int way)
 {
 	int status = -1;
 	pid_t pid;
 
 	fflush(stdout);
-	pid = fork();
+	pid = fork_in_way(way);
 	CHECK(pid >= 0);
+	if (pid == 0 && way == RAW)
+		raw_child();
 	if (pid == 0)
 		child(way);
 	CHECK(waitpid(pid, &status, 0) == pid);

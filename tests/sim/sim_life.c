@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "sim_life.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
 #include "sim.h"
 #include "sim_base.h"
 #include "sim_call.h"
@@ -58,8 +61,9 @@ void sim_reset(void)
 
 /*
  * A child may not use the driver of its parent. The driver hears of the child
- * by a handler that cuInit sets: to those that the program set before that it
- * is as ever, but does not allocate (an H200). By then ours is the only thread.
+ * by a handler that cuInit sets: to those that the program set before that,
+ * and in a child that is made without any, it is as ever, but does not allocate
+ * (an H200). By then ours is the only thread.
  */
 static void forked(void)
 {
@@ -116,6 +120,7 @@ CUresult sim_cuInit(unsigned int Flags)
 	if (sim_config.stub)
 		return CUDA_ERROR_STUB_LIBRARY;
 	pthread_once(&fork_once, note_forks);
+	sim_life.process = getpid();
 	sim_life.initialized = true;
 	return CUDA_SUCCESS;
 }

@@ -6,12 +6,14 @@
 #define SIM_LIFE_H
 
 #include <stdbool.h>
+#include <sys/types.h>
 
 struct sim_life {
 	bool initialized;
 	bool deinitialized;
-	bool copied; /* this is a child */
-	bool forked; /* ... and the driver knows it: none here */
+	pid_t process; /* that initialized it */
+	bool copied;   /* this is a child */
+	bool forked;   /* ... and the driver knows it: none here */
 };
 
 extern struct sim_life sim_life;
