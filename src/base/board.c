@@ -61,6 +61,13 @@ static _Atomic(struct slot *) mine;
 static bool is_full;	    /* no slot was to be had; the sleeping thread's */
 static _Atomic int segment; /* the id of the last that was joined */
 static _Atomic uint32_t alone; /* the bell of a process without a slot */
+/*
+ * Threads that look at a board, by the moves from one to the next that there
+ * had been. One that was left goes once nobody looks at it, or each removal of
+ * a segment would leave one behind, of which the system has SHMMNI.
+ */
+static _Atomic unsigned n_moves, n_looking[2];
+static struct board *left; /* attached still; the sleeping thread's */
 
 /* All of them: who has left a slot may yet sleep on its bell. */
 static void wake(_Atomic uint32_t *word)
@@ -80,6 +87,27 @@ static void doze(_Atomic uint32_t *word, uint32_t value, uint64_t ms)
 		vs_cancel_free_sleep(5000000); /* a sandbox without futexes */
 }
 
+/*
+ * What is seen of a board from here on stays until end_look(). The sleeping
+ * thread, which alone moves, need not say so.
+ */
+static unsigned begin_look(void)
+{
+	for (;;) {
+		unsigned turn = atomic_load(&n_moves);
+
+		atomic_fetch_add(&n_looking[turn % 2], 1);
+		if (atomic_load(&n_moves) == turn)
+			return turn;
+		atomic_fetch_sub(&n_looking[turn % 2], 1);
+	}
+}
+
+static void end_look(unsigned turn)
+{
+	atomic_fetch_sub(&n_looking[turn % 2], 1);
+}
+
 static _Atomic uint32_t *bell(void)
 {
 	struct slot *s = atomic_load(&mine);
@@ -89,11 +117,13 @@ static _Atomic uint32_t *bell(void)
 
 void vs_board_ring(void)
 {
+	unsigned turn = begin_look();
 	_Atomic uint32_t *b = bell();
 	int saved = errno;
 
 	atomic_fetch_add(b, 1);
 	wake(b);
+	end_look(turn);
 	errno = saved;
 }
 
@@ -277,19 +307,35 @@ bool vs_board_is_missed(void)
 	return is && !atomic_load(&s->is_closed);
 }
 
-/* It stays attached: other threads may be looking at it. */
+/*
+ * What was left is detached; false: somebody looks yet who began before the
+ * last move, be it at what was left or at what was moved to.
+ */
+static bool let_go(void)
+{
+	if (atomic_load(&n_looking[(n_moves + 1) % 2]) > 0)
+		return false;
+	if (left)
+		vs_sys_shmdt(left);
+	left = NULL;
+	return true;
+}
+
 static void move_to(struct board *b, struct slot *s, int id)
 {
 	struct slot *old = atomic_load(&mine);
 
 	segment = id;
-	atomic_store(&board, b);
+	left = atomic_exchange(&board, b);
 	atomic_store(&mine, s);
+	/* who looks from here on sees these */
+	atomic_fetch_add(&n_moves, 1);
 	/* whoever rang before was not heard */
 	vs_board_ring();
 	/* this process has left meanwhile */
 	if (old && atomic_exchange(&old->is_closed, 1))
 		vs_board_leave();
+	let_go();
 }
 
 void vs_board_join(void)
@@ -299,6 +345,8 @@ void vs_board_join(void)
 	int id;
 
 	if (atomic_load(&mine) && !vs_board_is_missed())
+		return;
+	if (!let_go())
 		return;
 	b = attach(&id);
 	if (!b)
@@ -317,13 +365,15 @@ void vs_board_join(void)
 
 void vs_board_leave(void)
 {
+	unsigned turn = begin_look();
 	struct slot *s = own_slot();
 
-	if (!s)
-		return;
-	atomic_store(&s->is_closed, 1);
-	/* a segment keeps its PID namespace, and there are SHMMNI of them */
-	remove_if_last(atomic_load(&board), segment);
+	if (s) {
+		atomic_store(&s->is_closed, 1);
+		/* it keeps its PID namespace, and there are SHMMNI of them */
+		remove_if_last(atomic_load(&board), segment);
+	}
+	end_look(turn);
 }
 
 void vs_board_forked(void)
@@ -331,6 +381,10 @@ void vs_board_forked(void)
 	struct board *b = atomic_exchange(&board, NULL);
 
 	atomic_store(&mine, NULL);
+	/* of threads that are gone */
+	atomic_store(&n_looking[0], 0);
+	atomic_store(&n_looking[1], 0);
+	let_go();
 	/* else it would be there, to the parent that leaves */
 	if (b)
 		vs_sys_shmdt(b);
@@ -471,9 +525,9 @@ static uint64_t wait_for(const struct ask *a, uint64_t until)
 	return atomic_load(&a->entry->given) - a->given;
 }
 
-uint64_t vs_board_ask(uint64_t device, uint64_t ms, int *n_out)
+static uint64_t ask_all(struct board *b, uint64_t device, uint64_t ms,
+			int *n_out)
 {
-	struct board *b = atomic_load(&board);
 	uint64_t until = vs_clock_ms() + ms, bytes = 0;
 	struct ask *asks; /* not on the stack, which may be small */
 	int n = 0, saved = errno;
@@ -489,5 +543,14 @@ uint64_t vs_board_ask(uint64_t device, uint64_t ms, int *n_out)
 	*n_out = n;
 	vs_meta_free(asks, N_SLOTS * sizeof(*asks));
 	errno = saved;
+	return bytes;
+}
+
+uint64_t vs_board_ask(uint64_t device, uint64_t ms, int *n_out)
+{
+	unsigned turn = begin_look();
+	uint64_t bytes = ask_all(atomic_load(&board), device, ms, n_out);
+
+	end_look(turn);
 	return bytes;
 }

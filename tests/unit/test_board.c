@@ -6,6 +6,7 @@
  */
 #include "base/board.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -517,6 +518,19 @@ static bool is_found(void)
 	return !(about.shm_perm.mode & SHM_DEST);
 }
 
+/* How many segments this process has. */
+static int count_attached(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[512];
+	int n = 0;
+
+	while (fgets(line, sizeof(line), maps))
+		n += strstr(line, "/SYSV") != NULL;
+	fclose(maps);
+	return n;
+}
+
 /* Returns how many there were that could be found. */
 static int remove_segments(void)
 {
@@ -562,6 +576,50 @@ static void test_who_was_together_meets_again(void **state)
 {
 	(void)state;
 	apart(0, meet_again);
+}
+
+static void *ask_the_deaf(void *unused)
+{
+	(void)unused;
+	ask(device(87), 400);
+	return NULL;
+}
+
+/*
+ * The user logs out time and again, once while a thread asks: no segment is
+ * left behind, but the one that the thread looks at until it has its answer.
+ */
+static int move_often(void)
+{
+	pthread_t asks;
+	int n_meanwhile;
+	pid_t pid;
+
+	vs_board_join();
+	for (int i = 0; i < 10; i++) {
+		remove_segments();
+		vs_board_join();
+	}
+	if (count_attached() != 1)
+		return 1;
+	pid = neighbour(IS_DEAF, 87);
+	pthread_create(&asks, NULL, ask_the_deaf, NULL);
+	usleep(100000);
+	for (int i = 0; i < 10; i++) {
+		remove_segments();
+		vs_board_join();
+	}
+	n_meanwhile = count_attached();
+	pthread_join(asks, NULL);
+	vs_board_join();
+	end(pid);
+	return n_meanwhile > 2 || vs_board_is_missed() || count_attached() != 1;
+}
+
+static void test_what_was_left_goes(void **state)
+{
+	(void)state;
+	apart(0, move_often);
 }
 
 /* One who joins as the last one leaves is where the next will be. */
@@ -627,6 +685,7 @@ int main(void)
 		T(no_segment_of_the_programs_is_removed),
 		T(what_the_killed_left_is_removed),
 		T(who_was_together_meets_again),
+		T(what_was_left_goes),
 		T(who_comes_as_the_last_leaves_is_not_alone),
 		T(the_bell),
 #undef T
