@@ -17,7 +17,11 @@ static void begin_again(void)
 	while (n != VS_STREAM_SEVERAL &&
 	       !atomic_compare_exchange_weak(&vs_stream.n, &n, 0))
 		;
-	if (atomic_fetch_add(&vs_stream.changes, 1) >= VS_STREAM_MOST_CHANGES)
+	atomic_fetch_add(&vs_stream.changes, 1);
+	if (n == VS_STREAM_ENOUGH)
+		atomic_store(&vs_stream.hasty, 0);
+	else if (atomic_fetch_add(&vs_stream.hasty, 1) >=
+		 VS_STREAM_MOST_CHANGES)
 		vs_stream_give_up();
 }
 

@@ -36,13 +36,18 @@
 /* A step of training has some hundred; who has more streams uses them in it. */
 #define VS_STREAM_ENOUGH 1000
 #define VS_STREAM_SEVERAL UINT_MAX
-/* Hardly one of one stream does it so often, and each has all threads write. */
+/*
+ * Hardly one of one stream does it so often in a row, without ENOUGH in
+ * between, and each has all threads write. Else it may go on for weeks: a
+ * server may make streams for each request, and use none of them.
+ */
 #define VS_STREAM_MOST_CHANGES 10000
 
 struct vs_stream {
 	_Alignas(64) _Atomic uintptr_t last; /* the handle, or NOWHERE */
 	_Atomic unsigned n; /* pieces of work, ENOUGH at most; or SEVERAL */
 	_Atomic unsigned changes;
+	_Atomic unsigned hasty;	   /* of them, in a row */
 	_Atomic bool is_relied_on; /* memory was handed out by this */
 	_Atomic uintptr_t shared;  /* that of several threads, or NOWHERE */
 };

@@ -44,6 +44,7 @@ static inline void forget_streams(void)
 	atomic_store(&vs_stream.last, VS_THREAD_NOWHERE);
 	atomic_store(&vs_stream.n, 0);
 	atomic_store(&vs_stream.changes, 0);
+	atomic_store(&vs_stream.hasty, 0);
 	atomic_store(&vs_stream.is_relied_on, false);
 	atomic_store(&vs_stream.shared, VS_THREAD_NOWHERE);
 	vs_thread_self()->worked_in = VS_THREAD_NOWHERE;

@@ -209,6 +209,18 @@ static void test_nor_who_makes_them_for_ever(void **state)
 	assert_false(vs_stream_is_single());
 }
 
+/* A server, two for each request, for days. */
+static void test_but_who_makes_them_now_and_then(void **state)
+{
+	(void)state;
+	for (int i = 0; i <= VS_STREAM_MOST_CHANGES; i++) {
+		vs_stream_made();
+		vs_stream_made();
+		much_work_in(ONE);
+	}
+	assert_true(vs_stream_is_single());
+}
+
 /* ---- auto ------------------------------------------------------------- */
 
 /* Whether the pool of a machine with these modules may order. */
@@ -302,6 +314,7 @@ int main(void)
 		T(the_null_stream_of_all, fresh),
 		T(no_stream_of_a_thread, fresh),
 		T(nor_who_makes_them_for_ever, fresh),
+		T(but_who_makes_them_now_and_then, fresh),
 		cmocka_unit_test(test_where_no_other_driver_is),
 		cmocka_unit_test(test_where_one_is),
 		cmocka_unit_test(test_no_such_list),
