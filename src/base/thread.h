@@ -63,7 +63,8 @@ struct vs_thread {
 	 * api.def in that line; owner writes, anyone reads.
 	 */
 	_Atomic uint64_t calls[VS_API_COUNT];
-	uint64_t seen_moves;	/* pool/trim owns it: of what was idle */
+	/* pool/trim owns them: of what was idle; devices, of one call */
+	uint64_t seen_moves, waited_in_vain;
 	struct vs_thread *next; /* all ever made; constant once published */
 };
 

@@ -158,15 +158,19 @@ uint64_t vs_pool_trim_called(void)
 
 /*
  * Waits for some of what was freed, by a marker if that can be had: in place of
- * a barrier one may have been recorded, as a capture has ended.
+ * a barrier one may have been recorded, as a capture has ended. False, too, if
+ * patience is at an end.
  */
-static bool wait_for_some(struct vs_fence *f)
+static bool wait_for_some(struct vs_fence *f, bool *is_at_end_out)
 {
 	uint64_t began = vs_vmm_clock();
+	bool is_good = vs_fence_wait(f, RELIEF_PATIENCE) ||
+		       vs_fence_barrier_for(
+			       f, vs_fence_rest(began, RELIEF_PATIENCE)) ||
+		       vs_fence_wait(f, vs_fence_rest(began, RELIEF_PATIENCE));
 
-	return vs_fence_wait(f, RELIEF_PATIENCE) ||
-	       vs_fence_barrier_for(f, vs_fence_rest(began, RELIEF_PATIENCE)) ||
-	       vs_fence_wait(f, vs_fence_rest(began, RELIEF_PATIENCE));
+	*is_at_end_out = !is_good && vs_fence_rest(began, RELIEF_PATIENCE) == 0;
+	return is_good;
 }
 
 /*
@@ -174,25 +178,30 @@ static bool wait_for_some(struct vs_fence *f)
  * until now, marker by marker, and looks again. What is dead beside live ranges
  * would be idle beside them, which brings nothing. Work that ended since the
  * call was out of memory is as good as waited for: it may have given memory
- * back to others.
+ * back to others. What patience came to its end at is not waited for again by
+ * the same call (`in_vain`: devices): another thread may allocate meanwhile,
+ * and the call be made again for that.
  */
 static uint64_t relieve_pool(struct vs_pool *pool, bool is_due,
-			     bool *has_waited_out)
+			     uint64_t *in_vain, bool *has_waited_out)
 {
+	uint64_t bit = (uint64_t)1 << pool->dev.device;
 	struct vs_fence *f = &pool->fence;
 	uint64_t freed = atomic_load(&f->bare), tag, released;
-	bool was_pending = !vs_fence_is_complete(f, freed);
+	bool was_pending = !vs_fence_is_complete(f, freed), is_at_end = false;
 
 	released = vs_trim(pool);
 	tag = vs_mark_newest(pool);
 	if (was_pending && vs_fence_is_complete(f, freed))
 		*has_waited_out = true;
-	while ((released == 0 || is_due) && !vs_fence_is_complete(f, tag) &&
-	       wait_for_some(f)) {
+	while ((released == 0 || is_due) && !(*in_vain & bit) &&
+	       !vs_fence_is_complete(f, tag) && wait_for_some(f, &is_at_end)) {
 		*has_waited_out = true;
 		vs_trim_collect(pool);
 		released += vs_trim_idle(pool, NULL);
 	}
+	if (is_at_end)
+		*in_vain |= bit;
 	if (released > 0)
 		vs_stat_add(&pool->stats, retries, 1);
 	return released;
@@ -277,13 +286,17 @@ uint64_t vs_pool_relieve(uint64_t devices, enum vs_relief relief)
 {
 	bool is_due = relief != VS_RELIEF_IDLE;
 	bool is_last = relief == VS_RELIEF_LAST;
+	struct vs_thread *t = vs_thread_self();
+	uint64_t released = 0, in_vain = t && is_due ? t->waited_in_vain : 0;
 	bool has_waited = false, has_news;
-	uint64_t released = 0;
 	struct vs_pool *pool;
 
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
 		if (devices >> pool->dev.device & 1)
-			released += relieve_pool(pool, is_due, &has_waited);
+			released += relieve_pool(pool, is_due, &in_vain,
+						 &has_waited);
+	if (t)
+		t->waited_in_vain = in_vain;
 	has_news = is_news();
 	if ((released == 0 && !has_news) || is_last)
 		released += ask_devices(devices, is_last);

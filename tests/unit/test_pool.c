@@ -668,6 +668,36 @@ static void test_a_call_is_overtaken_often(void **state)
 	assert_int_equal(result, CUDA_ERROR_OUT_OF_MEMORY);
 	atomic_store(&vs_hot.is_open, false);
 }
+
+/* Out of memory, while another thread takes what is idle. */
+static CUresult refused(void)
+{
+	CUdeviceptr p;
+
+	in_a_thread(take_it, &p);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* A barrier of another thread's waits for work that does not end. */
+static void test_a_call_waits_in_vain_once(void **state)
+{
+	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+	CUdeviceptr pending;
+	uint64_t before;
+
+	(void)state;
+	fresh_driver((uint64_t)16 << 30);
+	pending = take(10 * MiB);
+	before = fake.now;
+	begin_capture((CUstream)0x5000);
+	give(pending);
+	atomic_store(&vs_pool_of(0)->fence.has_barrier, true);
+	atomic_store(&vs_hot.is_open, true);
+	VS_AGAIN(UINT64_MAX, result, refused());
+	assert_int_equal(result, CUDA_ERROR_OUT_OF_MEMORY);
+	assert_in_range(fake.now - before, 9900 * MS, 11000 * MS);
+	atomic_store(&vs_hot.is_open, false);
+}
 #undef vs_again_relieved
 
 static void test_context_death_gives_everything_back(void **state)
@@ -760,6 +790,7 @@ int main(void)
 		T(relieve_tells_of_what_another_gave_back),
 		T(relieve_tells_of_what_another_took),
 		T(a_call_is_overtaken_often),
+		T(a_call_waits_in_vain_once),
 		T(context_death_gives_everything_back),
 		T(sync_mode_waits_in_the_free),
 		T(broken_context_goes_to_the_driver),
