@@ -157,7 +157,7 @@ enum vs_relief { VS_RELIEF_IDLE, VS_RELIEF_DUE, VS_RELIEF_LAST };
  * first, if there are several). Returns the bytes released; 1 if there were
  * none, but another try may be worth it: another thread took what it waited
  * for, or another process what was given, and may have left other memory; or
- * another thread has given back, or has taken, what was idle.
+ * another thread has given back, or has taken, what was idle there.
  */
 uint64_t vs_pool_relieve(uint64_t devices, enum vs_relief relief);
 /*

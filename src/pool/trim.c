@@ -256,12 +256,12 @@ static bool is_alone(struct vs_pool *pool, struct vs_thread *t)
 }
 
 /*
- * Whether another thread may have changed what is idle since this one was here
- * last, and perhaps since its call was out of memory: where it finds nothing
- * another has released that, or has taken it for an allocation, and what the
- * program gave back to the driver before that is unused now.
+ * Whether another thread may have changed what is idle there since this one was
+ * here last, and perhaps since its call was out of memory: where it finds
+ * nothing another has released that, or has taken it for an allocation, and
+ * what the program gave back to the driver before that is unused now.
  */
-static bool is_news(void)
+static bool is_news(uint64_t devices)
 {
 	struct vs_thread *t = vs_thread_self();
 	uint64_t n = 0;
@@ -269,6 +269,8 @@ static bool is_news(void)
 	bool is;
 
 	for (int i = 0; t && (pool = vs_pool_by_index(i)); i++) {
+		if (!(devices >> pool->dev.device & 1))
+			continue;
 		n += vs_stat_get(&pool->stats, chunks_released);
 		if (is_alone(pool, t))
 			continue;
@@ -297,7 +299,7 @@ uint64_t vs_pool_relieve(uint64_t devices, enum vs_relief relief)
 						 &has_waited);
 	if (t)
 		t->waited_in_vain = in_vain;
-	has_news = is_news();
+	has_news = is_news(devices);
 	if ((released == 0 && !has_news) || is_last)
 		released += ask_devices(devices, is_last);
 	return released > 0 ? released : has_waited || has_news;

@@ -626,12 +626,24 @@ static void test_relieve_tells_of_what_another_took(void **state)
 
 	(void)state;
 	vs_pool_trim();
+	vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE); /* has heard of that */
 	give(take(200 * MiB));
-	vs_pool_relieve(0, VS_RELIEF_IDLE); /* has heard of that */
 	in_a_thread(take_it, &p);
 	assert_int_equal(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE), 1);
 	assert_int_equal(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE), 0);
 	give(p);
+}
+
+/* What happens on another device is no help. */
+static void test_relieve_tells_of_its_devices(void **state)
+{
+	(void)state;
+	vs_pool_trim();
+	vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE); /* has heard of that */
+	give(take(200 * MiB));
+	in_a_thread(trim, NULL);
+	assert_int_equal(vs_pool_relieve(2, VS_RELIEF_IDLE), 0);
+	assert_int_equal(vs_pool_relieve(1, VS_RELIEF_IDLE), 1);
 }
 
 /* In place of hook/enter's, which goes by what the program has loaded. */
@@ -789,6 +801,7 @@ int main(void)
 		T(relieve_tells_of_what_just_ended),
 		T(relieve_tells_of_what_another_gave_back),
 		T(relieve_tells_of_what_another_took),
+		T(relieve_tells_of_its_devices),
 		T(a_call_is_overtaken_often),
 		T(a_call_waits_in_vain_once),
 		T(context_death_gives_everything_back),
