@@ -63,8 +63,9 @@ struct vs_thread {
 	 * api.def in that line; owner writes, anyone reads.
 	 */
 	_Atomic uint64_t calls[VS_API_COUNT];
-	/* pool/trim owns them: of what was idle; devices, of one call */
+	/* pool/trim owns them: of what was idle; devices, of one call; times */
 	uint64_t seen_moves, waited_in_vain;
+	unsigned n_asked;
 	struct vs_thread *next; /* all ever made; constant once published */
 };
 

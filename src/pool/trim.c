@@ -222,6 +222,13 @@ void vs_pool_look(uint64_t devices)
 }
 
 /*
+ * So many times one call asks other processes, which may wait a second each
+ * time. That is not what it is made again so often for. The last time those of
+ * each device are asked.
+ */
+enum { MOST_ASKED = 4 };
+
+/*
  * Of several devices that of the current context is the likely one. Then each
  * is asked, whatever the ones before gave: the call is not made again so often
  * as there are devices.
@@ -261,14 +268,13 @@ static bool is_alone(struct vs_pool *pool, struct vs_thread *t)
  * nothing another has released that, or has taken it for an allocation, and
  * what the program gave back to the driver before that is unused now.
  */
-static bool is_news(uint64_t devices)
+static bool is_news(struct vs_thread *t, uint64_t devices)
 {
-	struct vs_thread *t = vs_thread_self();
 	uint64_t n = 0;
 	struct vs_pool *pool;
 	bool is;
 
-	for (int i = 0; t && (pool = vs_pool_by_index(i)); i++) {
+	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
 		if (!(devices >> pool->dev.device & 1))
 			continue;
 		n += vs_stat_get(&pool->stats, chunks_released);
@@ -278,9 +284,8 @@ static bool is_news(uint64_t devices)
 		n += pool->chunks.touches;
 		pthread_mutex_unlock(&pool->lock);
 	}
-	is = t && t->seen_moves != n;
-	if (t)
-		t->seen_moves = n;
+	is = t->seen_moves != n;
+	t->seen_moves = n;
 	return is;
 }
 
@@ -289,19 +294,26 @@ uint64_t vs_pool_relieve(uint64_t devices, enum vs_relief relief)
 	bool is_due = relief != VS_RELIEF_IDLE;
 	bool is_last = relief == VS_RELIEF_LAST;
 	struct vs_thread *t = vs_thread_self();
-	uint64_t released = 0, in_vain = t && is_due ? t->waited_in_vain : 0;
 	bool has_waited = false, has_news;
+	uint64_t released = 0;
 	struct vs_pool *pool;
 
+	if (!t)
+		return 0;
+	if (relief == VS_RELIEF_IDLE) {
+		t->waited_in_vain = 0;
+		t->n_asked = 0;
+	}
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++)
 		if (devices >> pool->dev.device & 1)
-			released += relieve_pool(pool, is_due, &in_vain,
-						 &has_waited);
-	if (t)
-		t->waited_in_vain = in_vain;
-	has_news = is_news(devices);
-	if ((released == 0 && !has_news) || is_last)
+			released += relieve_pool(
+				pool, is_due, &t->waited_in_vain, &has_waited);
+	has_news = is_news(t, devices);
+	if (((released == 0 && !has_news) || is_last) &&
+	    t->n_asked < MOST_ASKED) {
+		is_last = is_last || ++t->n_asked == MOST_ASKED;
 		released += ask_devices(devices, is_last);
+	}
 	return released > 0 ? released : has_waited || has_news;
 }
 

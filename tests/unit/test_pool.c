@@ -710,6 +710,35 @@ static void test_a_call_waits_in_vain_once(void **state)
 	assert_in_range(fake.now - before, 9900 * MS, 11000 * MS);
 	atomic_store(&vs_hot.is_open, false);
 }
+
+/* Work ends each time, which brings nothing. */
+static CUresult refused_behind_work(CUdeviceptr **freed)
+{
+	give(*(*freed)++);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* They may wait each time, and the call is made again for other reasons. */
+static void test_a_call_asks_others_seldom(void **state)
+{
+	CUdeviceptr p[10], *freed = p;
+	CUresult result;
+	uint64_t asked;
+
+	(void)state;
+	for (int i = 0; i < 10; i++)
+		p[i] = take(KiB);
+	vs_pool_trim();
+	vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE); /* has heard of that */
+	fake.lag_ns = 20 * MS; /* or who asks in vain is not asked for */
+	asked = vs_stat_get(stats(), asked);
+	atomic_store(&vs_hot.is_open, true);
+	result = refused_behind_work(&freed);
+	VS_AGAIN(UINT64_MAX, result, refused_behind_work(&freed));
+	atomic_store(&vs_hot.is_open, false);
+	assert_ptr_equal(freed, p + 1 + VS_MOST_AGAIN);
+	assert_int_equal(vs_stat_get(stats(), asked) - asked, 4);
+}
 #undef vs_again_relieved
 
 static void test_context_death_gives_everything_back(void **state)
@@ -804,6 +833,7 @@ int main(void)
 		T(relieve_tells_of_its_devices),
 		T(a_call_is_overtaken_often),
 		T(a_call_waits_in_vain_once),
+		T(a_call_asks_others_seldom),
 		T(context_death_gives_everything_back),
 		T(sync_mode_waits_in_the_free),
 		T(broken_context_goes_to_the_driver),
