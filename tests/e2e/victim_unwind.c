@@ -16,11 +16,13 @@ static void *lost_at;
 
 static void *look_up(void *handle, const char *name);
 
+/* No further: within STEP() the stack is not where the frame says. */
 static _Unwind_Reason_Code look(struct _Unwind_Context *frame, void *found_out)
 {
-	if (_Unwind_GetRegionStart(frame) == (uintptr_t)look_up)
-		*(bool *)found_out = true;
-	return _URC_NO_REASON;
+	if (_Unwind_GetRegionStart(frame) != (uintptr_t)look_up)
+		return _URC_NO_REASON;
+	*(bool *)found_out = true;
+	return _URC_NORMAL_STOP;
 }
 
 static void step(int number, siginfo_t *info, void *context)
