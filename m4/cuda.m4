@@ -19,6 +19,8 @@ for vs_dir in "$with_cuda" "$CUDA_HOME" /usr/local/cuda \
 done
 AS_IF([test -z "$vs_cuda"],
 	[AC_MSG_ERROR([no CUDA headers: give --with-cuda=DIR with DIR/include/cuda.h])])
+AS_CASE(["$vs_cuda"], [*[[[:space:]]]*],
+	[AC_MSG_ERROR([no space may be in the path of the CUDA headers: $vs_cuda])])
 AC_MSG_NOTICE([CUDA headers: $vs_cuda/include])
 # /usr/include is searched anyway, and must keep its place in the order.
 CUDA_CPPFLAGS=
