@@ -112,21 +112,28 @@ static void set_knob(const char *word)
 }
 
 /* In the build tree the library lies beside this program, in .libs. */
-static void find_library(char path[PATH_MAX])
+static bool is_beside(const char *self, char path[PATH_MAX])
 {
 	static const char built[] = ".libs/libvmmshim.so";
-	const char *self = (const char *)getauxval(AT_EXECFN);
 	char *slash;
 
-	/* without /proc, too */
 	if (!self || !realpath(self, path))
-		path[0] = '\0';
+		return false;
 	slash = strrchr(path, '/');
-	if (slash && (size_t)(slash + 1 - path) + sizeof(built) <= PATH_MAX) {
-		memcpy(slash + 1, built, sizeof(built));
-		if (access(path, R_OK) == 0)
-			return;
-	}
+	if ((size_t)(slash + 1 - path) + sizeof(built) > PATH_MAX)
+		return false;
+	memcpy(slash + 1, built, sizeof(built));
+	return access(path, R_OK) == 0;
+}
+
+static void find_library(char path[PATH_MAX])
+{
+	/* The first is the loader if that was started by name, or not there
+	 * (no /proc); the second a script that names this program in its
+	 * first line. */
+	if (is_beside("/proc/self/exe", path) ||
+	    is_beside((const char *)getauxval(AT_EXECFN), path))
+		return;
 	snprintf(path, PATH_MAX, "%s/libvmmshim.so", LIBDIR);
 	if (access(path, R_OK) != 0)
 		fail("no %s", path);
