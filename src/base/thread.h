@@ -17,6 +17,7 @@
 #include <stdint.h>
 
 #include "base/api.h"
+#include "base/hot.h"
 
 /*
  * A mutex whose holder is quick: who waits spins for a while before it sleeps
@@ -63,8 +64,9 @@ struct vs_thread {
 	 * api.def in that line; owner writes, anyone reads.
 	 */
 	_Atomic uint64_t calls[VS_API_COUNT];
-	/* pool/trim owns them: of what was idle; devices, of one call; times */
-	uint64_t seen_moves, waited_in_vain;
+	/* pool/trim owns these: by pool, of what was idle; of one call */
+	uint64_t seen_moves[VS_MOST_POOLS];
+	uint64_t waited_in_vain; /* devices */
 	unsigned n_asked;
 	struct vs_thread *next; /* all ever made; constant once published */
 };

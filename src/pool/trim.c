@@ -270,22 +270,22 @@ static bool is_alone(struct vs_pool *pool, struct vs_thread *t)
  */
 static bool is_news(struct vs_thread *t, uint64_t devices)
 {
-	uint64_t n = 0;
 	struct vs_pool *pool;
-	bool is;
+	bool is = false;
 
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++) {
+		uint64_t n = vs_stat_get(&pool->stats, chunks_released);
+
 		if (!(devices >> pool->dev.device & 1))
 			continue;
-		n += vs_stat_get(&pool->stats, chunks_released);
-		if (is_alone(pool, t))
-			continue;
-		pthread_mutex_lock(&pool->lock);
-		n += pool->chunks.touches;
-		pthread_mutex_unlock(&pool->lock);
+		if (!is_alone(pool, t)) {
+			pthread_mutex_lock(&pool->lock);
+			n += pool->chunks.touches;
+			pthread_mutex_unlock(&pool->lock);
+		}
+		is = is || t->seen_moves[i] != n;
+		t->seen_moves[i] = n;
 	}
-	is = t->seen_moves != n;
-	t->seen_moves = n;
 	return is;
 }
 

@@ -644,6 +644,9 @@ static void test_relieve_tells_of_its_devices(void **state)
 	in_a_thread(trim, NULL);
 	assert_int_equal(vs_pool_relieve(2, VS_RELIEF_IDLE), 0);
 	assert_int_equal(vs_pool_relieve(1, VS_RELIEF_IDLE), 1);
+	/* nor is it news when it is asked for in turn */
+	assert_int_equal(vs_pool_relieve(2, VS_RELIEF_IDLE), 0);
+	assert_int_equal(vs_pool_relieve(1, VS_RELIEF_IDLE), 0);
 }
 
 /* In place of hook/enter's, which goes by what the program has loaded. */
