@@ -30,7 +30,7 @@ static _Atomic bool is_initialized;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 static _Atomic bool is_decided; /* a libcuda was seen */
-static bool is_cleared;		/* vs_hot in a child; written by once */
+static pid_t process;		/* whose this is: by once, and in a child */
 
 static void in_child(void);
 
@@ -108,8 +108,10 @@ static void in_child(void)
 	if (!atomic_load(&is_decided))
 		return;
 	/* the first of handler and caller; without the clearing: the handler */
-	if (atomic_exchange(&vs_hot.is_known, true) && is_cleared)
+	if (atomic_exchange(&vs_hot.is_known, true) &&
+	    process == vs_sys_getpid())
 		return;
+	process = vs_sys_getpid();
 	vs_pool_forked();
 	vs_ipc_forked();
 	vs_service_forked();
@@ -150,15 +152,13 @@ static const char *program_file(char *path, size_t size)
 	return slash ? slash + 1 : path;
 }
 
-/* False on a kernel older than 4.14, and where its pages are larger yet. */
-static bool clear_in_children(void)
+/* Does nothing on a kernel older than 4.14, or where its pages are larger. */
+static void clear_in_children(void)
 {
 	int saved = errno;
-	bool is_done =
-		!vs_sys_madvise(&vs_hot, sizeof(vs_hot), MADV_WIPEONFORK);
 
+	vs_sys_madvise(&vs_hot, sizeof(vs_hot), MADV_WIPEONFORK);
 	errno = saved;
-	return is_done;
 }
 
 static void decide(void)
@@ -168,7 +168,8 @@ static void decide(void)
 	vs_knob_init();
 	/* a constructor of the program's may come before the one above */
 	pthread_once(&fork_once, note_forks);
-	is_cleared = clear_in_children();
+	clear_in_children();
+	process = vs_sys_getpid();
 	atomic_store(&vs_hot.is_known, true);
 	atomic_store(&is_decided, true);
 	if (vs_knobs.mode == VS_MODE_OFF)
