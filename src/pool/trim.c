@@ -310,10 +310,9 @@ uint64_t vs_pool_relieve(uint64_t devices, enum vs_relief relief)
 				pool, is_due, &t->waited_in_vain, &has_waited);
 	has_news = is_news(t, devices);
 	if (((released == 0 && !has_news) || is_last) &&
-	    t->n_asked < MOST_ASKED) {
-		is_last = is_last || ++t->n_asked == MOST_ASKED;
-		released += ask_devices(devices, is_last);
-	}
+	    t->n_asked++ < MOST_ASKED)
+		released += ask_devices(devices,
+					is_last || t->n_asked == MOST_ASKED);
 	return released > 0 ? released : has_waited || has_news;
 }
 
