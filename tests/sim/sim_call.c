@@ -74,8 +74,7 @@ static CUresult check_state(const struct sim_function *f)
 /* Whoever made it: a child without handlers may find the lock held. */
 static bool is_of_a_child(void)
 {
-	return sim_life.copied ||
-	       (sim_life.initialized && sim_life.process != getpid());
+	return sim_life.initialized && sim_life.process != getpid();
 }
 
 CUresult sim_call_enter(enum sim_id id)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "sim_life.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
 #include "sim.h"
@@ -69,7 +68,6 @@ static void forked(void)
 {
 	sim_lock_forget();
 	sim_worker_forget();
-	sim_life.copied = sim_life.initialized;
 }
 
 static void forked_after_init(void)
@@ -120,7 +118,8 @@ CUresult sim_cuInit(unsigned int Flags)
 	if (sim_config.stub)
 		return CUDA_ERROR_STUB_LIBRARY;
 	pthread_once(&fork_once, note_forks);
-	sim_life.process = getpid();
+	if (!sim_life.initialized)
+		sim_life.process = getpid();
 	sim_life.initialized = true;
 	return CUDA_SUCCESS;
 }

@@ -11,9 +11,8 @@
 struct sim_life {
 	bool initialized;
 	bool deinitialized;
-	pid_t process; /* that initialized it */
-	bool copied;   /* this is a child */
-	bool forked;   /* ... and the driver knows it: none here */
+	pid_t process; /* that initialized it; others are children */
+	bool forked;   /* this is one, and the driver knows it: none here */
 };
 
 extern struct sim_life sim_life;
