@@ -502,33 +502,29 @@ static void test_what_the_killed_left_is_removed(void **state)
 	apart(CLONE_NEWPID, sweep);
 }
 
-/* Whether others find the segment that this process has, if it has one. */
-static bool is_found(void)
-{
-	FILE *maps = fopen("/proc/self/maps", "r");
-	struct shmid_ds about = {.shm_perm.mode = 0};
-	char line[512];
-	int id;
-
-	while (fgets(line, sizeof(line), maps))
-		if (sscanf(line, "%*s %*s %*s %*s %d /SYSV", &id) == 1 &&
-		    strstr(line, "/SYSV"))
-			shmctl(id, IPC_STAT, &about);
-	fclose(maps);
-	return !(about.shm_perm.mode & SHM_DEST);
-}
-
-/* How many segments this process has. */
-static int count_attached(void)
+/* How many segments this process has, and the last of them. */
+static int attached(int *id_out)
 {
 	FILE *maps = fopen("/proc/self/maps", "r");
 	char line[512];
 	int n = 0;
 
 	while (fgets(line, sizeof(line), maps))
-		n += strstr(line, "/SYSV") != NULL;
+		n += strstr(line, "/SYSV") &&
+		     sscanf(line, "%*s %*s %*s %*s %d /SYSV", id_out) == 1;
 	fclose(maps);
 	return n;
+}
+
+/* Whether others find the segment that this process has, if it has one. */
+static bool is_found(void)
+{
+	struct shmid_ds about = {.shm_perm.mode = 0};
+	int id;
+
+	if (attached(&id) > 0)
+		shmctl(id, IPC_STAT, &about);
+	return !(about.shm_perm.mode & SHM_DEST);
 }
 
 /* Returns how many there were that could be found. */
@@ -592,7 +588,7 @@ static void *ask_the_deaf(void *unused)
 static int move_often(void)
 {
 	pthread_t asks;
-	int n_meanwhile;
+	int n_meanwhile, id;
 	pid_t pid;
 
 	vs_board_join();
@@ -600,7 +596,7 @@ static int move_often(void)
 		remove_segments();
 		vs_board_join();
 	}
-	if (count_attached() != 1)
+	if (attached(&id) != 1)
 		return 1;
 	pid = neighbour(IS_DEAF, 87);
 	pthread_create(&asks, NULL, ask_the_deaf, NULL);
@@ -609,11 +605,11 @@ static int move_often(void)
 		remove_segments();
 		vs_board_join();
 	}
-	n_meanwhile = count_attached();
+	n_meanwhile = attached(&id);
 	pthread_join(asks, NULL);
 	vs_board_join();
 	end(pid);
-	return n_meanwhile > 2 || vs_board_is_missed() || count_attached() != 1;
+	return n_meanwhile > 2 || vs_board_is_missed() || attached(&id) != 1;
 }
 
 static void test_what_was_left_goes(void **state)
