@@ -411,13 +411,15 @@ uint64_t vs_pool_reclaimable(struct vs_pool *pool, uint64_t *limit_out,
 void vs_pool_refresh(int i)
 {
 	struct vs_pool *pool = vs_pool_by_index(i);
-	uint64_t asked, given, blocks, hits;
+	uint64_t asked, given, blocks, handed, misses;
 
 	if (!pool)
 		return;
-	hits = vs_range_live_unlocked(pool, &asked, &given, &blocks);
+	handed = vs_range_live_unlocked(pool, &asked, &given, &blocks);
+	misses = vs_stat_get(&pool->stats, small_miss);
 	vs_stat_set(&pool->stats, live, asked);
 	vs_stat_set(&pool->stats, blocks, blocks);
+	/* a miss may have come since its cache was looked at */
 	atomic_store(&pool->stats.small_hit,
-		     hits - vs_stat_get(&pool->stats, small_miss));
+		     handed > misses ? handed - misses : 0);
 }

@@ -318,6 +318,19 @@ static void test_sums_while_threads_come_and_go(void **state)
 		give(kept[i]);
 }
 
+/* Of another thread, between the sum of all caches and a look at the misses. */
+static void test_a_miss_while_hits_are_counted(void **state)
+{
+	CUdeviceptr p = take(SIZE);
+	struct vs_stats *stats = &vs_pool_of(0)->stats;
+
+	(void)state;
+	vs_stat_add(stats, small_miss, 1);
+	vs_pool_refresh(0);
+	assert_int_equal(vs_stat_get(stats, small_hit), 0);
+	give(p);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -327,6 +340,8 @@ int main(void)
 				       fresh),
 		cmocka_unit_test_setup(test_nothing_of_a_dying_context, fresh),
 		cmocka_unit_test_setup(test_sums_while_threads_come_and_go,
+				       fresh),
+		cmocka_unit_test_setup(test_a_miss_while_hits_are_counted,
 				       fresh),
 	};
 
