@@ -44,6 +44,20 @@ static inline void vs_stat_level(_Atomic uint64_t *gauge,
 }
 #define vs_stat_set(stats, name, level)                                        \
 	vs_stat_level(&(stats)->name, &(stats)->name##_high, (level))
+/* The same where others set it, too: none of them lowers the mark. */
+static inline void vs_stat_level_shared(_Atomic uint64_t *gauge,
+					_Atomic uint64_t *high, uint64_t level)
+{
+	uint64_t was = atomic_load_explicit(high, memory_order_relaxed);
+
+	atomic_store_explicit(gauge, level, memory_order_relaxed);
+	while (level > was && !atomic_compare_exchange_weak_explicit(
+				      high, &was, level, memory_order_relaxed,
+				      memory_order_relaxed))
+		;
+}
+#define vs_stat_set_shared(stats, name, level)                                 \
+	vs_stat_level_shared(&(stats)->name, &(stats)->name##_high, (level))
 
 /* Row `i` of stats.def as values read from `stats`; false past the end. */
 struct vs_stat_row {

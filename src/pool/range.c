@@ -130,7 +130,7 @@ uint64_t vs_range_slack(struct vs_pool *pool)
 /* Lock. */
 static inline void set_live(struct vs_pool *pool, uint64_t live)
 {
-	vs_stat_set(&pool->stats, live, live);
+	vs_stat_set_shared(&pool->stats, live, live);
 	/* one look for both: the need is no less than the most now */
 	if (live > pool->most_now) {
 		pool->most_now = live;
@@ -150,8 +150,8 @@ static void show_live(struct vs_pool *pool, uint64_t coming)
 	if (asked + coming > pool->need)
 		pool->need = asked + coming;
 	if (coming <= VS_SMALL_MAX)
-		vs_stat_set(&pool->stats, live, asked + coming);
-	vs_stat_set(&pool->stats, blocks, blocks + (coming > 0));
+		vs_stat_set_shared(&pool->stats, live, asked + coming);
+	vs_stat_set_shared(&pool->stats, blocks, blocks + (coming > 0));
 }
 
 /* No idle range fits. */

@@ -417,8 +417,8 @@ void vs_pool_refresh(int i)
 		return;
 	handed = vs_range_live_unlocked(pool, &asked, &given, &blocks);
 	misses = vs_stat_get(&pool->stats, small_miss);
-	vs_stat_set(&pool->stats, live, asked);
-	vs_stat_set(&pool->stats, blocks, blocks);
+	vs_stat_set_shared(&pool->stats, live, asked);
+	vs_stat_set_shared(&pool->stats, blocks, blocks);
 	/* a miss may have come since its cache was looked at */
 	atomic_store(&pool->stats.small_hit,
 		     handed > misses ? handed - misses : 0);

@@ -4,6 +4,7 @@
  */
 #include "base/stat.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <string.h>
@@ -74,12 +75,48 @@ static void gauges_keep_their_high(void **unused)
 	assert_int_equal(vs_stat_get(&stats, polls), 0);
 }
 
+/* Two writers at once: what one has lifted the other never lowers. */
+enum { TURNS = 10000000 };
+static struct vs_stats shared;
+static _Atomic uint64_t next_level;
+static pthread_barrier_t both;
+
+static void *lift(void *unused)
+{
+	uintptr_t n_lowered = 0;
+	uint64_t was = 0;
+
+	(void)unused;
+	pthread_barrier_wait(&both);
+	for (int i = 0; i < TURNS; i++) {
+		n_lowered += vs_stat_get(&shared, live_high) < was;
+		was = ++next_level;
+		vs_stat_set_shared(&shared, live, was);
+	}
+	return (void *)n_lowered;
+}
+
+static void nobody_lowers_a_mark(void **unused)
+{
+	void *by_me, *by_other;
+	pthread_t other;
+
+	(void)unused;
+	pthread_barrier_init(&both, NULL, 2);
+	assert_int_equal(pthread_create(&other, NULL, lift, NULL), 0);
+	by_me = lift(NULL);
+	pthread_join(other, &by_other);
+	assert_null(by_me);
+	assert_null(by_other);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_row),
 		cmocka_unit_test(ends),
 		cmocka_unit_test(gauges_keep_their_high),
+		cmocka_unit_test(nobody_lowers_a_mark),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
