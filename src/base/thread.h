@@ -5,7 +5,8 @@
  * A struct vs_thread is made at the thread's first call into the shim and
  * handed to the next thread after its end; it is never given back, so readers
  * of the list need no lock and see valid memory. Only its thread writes it.
- * Nothing here calls malloc.
+ * Nothing here calls malloc, but for the C library: pthread_setspecific does at
+ * a thread's first call, where the program has 32 keys or more.
  */
 #ifndef VS_BASE_THREAD_H
 #define VS_BASE_THREAD_H

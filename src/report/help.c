@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
  * help: VMMSHIM_HELP=1 prints every knob on stderr when a program starts,
- * whether it uses CUDA or not: that is how one asks the shim about itself. With
- * the look at descriptor 2 in base/log the only thing that runs in a process
- * before it uses CUDA, so it does no more than look for the variable unless it
- * is there.
+ * whether it uses CUDA or not: that is how one asks the shim about itself. What
+ * runs in every process before it uses CUDA (besides this the look at
+ * descriptor 2 in base/log, and the handlers of forks that driver/loader and
+ * hook/gate set) is to be little: so it does no more than look for the variable
+ * unless it is there.
  */
 #include "config.h"
 
