@@ -433,6 +433,7 @@ static CUresult free_small(struct vs_thread *t, struct vs_pool *pool,
 			   struct vs_ctx *ctx, CUdeviceptr p)
 {
 	struct vs_slab *slab = vs_slab_at(pool, p);
+	CUresult r = VS_PASS;
 	struct vs_ctx *owner;
 	struct vs_tcache *tc;
 
@@ -445,9 +446,10 @@ static CUresult free_small(struct vs_thread *t, struct vs_pool *pool,
 	/* if it was dead before the slab was looked at, that is another's */
 	if (atomic_load(&ctx->is_dead))
 		return VS_PASS;
-	return tc && tc->ctx == vs_slab_caches(slab)
-		       ? vs_tcache_put(tc, slab, p)
-		       : vs_tcache_put_elsewhere(pool, ctx, slab, p);
+	/* which looks whether the slab's frees may go by caches, at last */
+	if (tc)
+		r = vs_tcache_put(tc, slab, p);
+	return r != VS_PASS ? r : vs_tcache_put_elsewhere(pool, ctx, slab, p);
 }
 
 /*

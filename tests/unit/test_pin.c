@@ -11,6 +11,24 @@
 
 enum { MANY = 64 };
 
+/* The linker calls the first in place of the other (Makefile.am). */
+CUresult __wrap_vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
+			      CUdeviceptr p);
+CUresult __real_vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
+			      CUdeviceptr p);
+
+static CUdeviceptr pinned_meanwhile;
+
+/* Another thread pins something when the way of a free has been chosen. */
+CUresult __wrap_vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
+			      CUdeviceptr p)
+{
+	if (pinned_meanwhile)
+		vs_pool_pin(pinned_meanwhile);
+	pinned_meanwhile = 0;
+	return __real_vs_tcache_put(tc, slab, p);
+}
+
 static int fresh(void **state)
 {
 	(void)state;
@@ -208,6 +226,31 @@ static void test_pin_of_what_is_not_live(void **state)
 	assert_int_equal(take(10 * MiB), p);
 	give(p);
 	assert_int_equal(stats()->dead, 0);
+}
+
+static void *give_it(void *p)
+{
+	give(*(CUdeviceptr *)p);
+	return NULL;
+}
+
+/* Whether the thread that frees has a cache or not. */
+static void test_neighbour_is_pinned_during_a_free(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2; i++) {
+		CUdeviceptr p = take(4096), q = take(4096);
+
+		pinned_meanwhile = q;
+		if (i == 0)
+			give(p);
+		else
+			in_a_thread(give_it, &p);
+		assert_int_equal(pinned_meanwhile, 0);
+		assert_int_equal(stats()->live, 4096);
+		give(q);
+		assert_int_equal(stats()->blocks, 0);
+	}
 }
 
 static void test_dies_with_its_context(void **state)
@@ -517,6 +560,7 @@ int main(void)
 		T(slab_of_dead_objects_goes),
 		T(frees_beside_a_pinned_object_take_little),
 		T(pin_of_what_is_not_live),
+		T(neighbour_is_pinned_during_a_free),
 		T(dies_with_its_context),
 		T(pin_of_all_in_a_range),
 		T(unmap_refused_is_tried_again),
