@@ -72,7 +72,6 @@ static uint64_t fingerprint(void)
 		const struct vs_stats *stats = vs_pool_stats(i, &device);
 		struct vs_stat_row row;
 
-		vs_pool_refresh(i);
 		/* polls and time go on by themselves; levels and hits do not */
 		for (size_t r = 0; vs_stat_row(stats, r, &row); r++)
 			if (row.is_gauge)
@@ -124,6 +123,15 @@ static void relax(void)
 	atomic_store(&is_busy, false);
 }
 
+/* The levels that are sums. */
+static void refresh(void)
+{
+	int n = vs_pool_count();
+
+	for (int i = 0; i < n; i++)
+		vs_pool_refresh(i);
+}
+
 /* One round of work; whether there was a reason for it. */
 static bool serve(uint32_t request)
 {
@@ -136,6 +144,8 @@ static bool serve(uint32_t request)
 			vs_pool_trim();
 		is_asked = answer();
 		vs_pool_tick();
+		/* or what the process dumps at its end would be older */
+		refresh();
 		vs_meta_prepare();
 		vs_trace_flush();
 	}

@@ -10,6 +10,7 @@ _Atomic uint64_t fake_id, fake_given;
 _Atomic int fake_n_trims, fake_n_ticks, fake_n_refreshes, fake_n_relaxes;
 _Atomic bool fake_is_ending, fake_is_waiting;
 void (*_Atomic fake_in_trim)(void);
+void (*_Atomic fake_in_refresh)(void);
 
 void fake_fill(int i)
 {
@@ -32,7 +33,11 @@ const struct vs_stats *vs_pool_stats(int i, CUdevice *device_out)
 
 void vs_pool_refresh(int i)
 {
+	void (*in_refresh)(void) = fake_in_refresh;
+
 	(void)i;
+	if (in_refresh)
+		in_refresh();
 	fake_n_refreshes++;
 }
 

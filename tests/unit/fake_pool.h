@@ -26,8 +26,9 @@ extern _Atomic uint64_t fake_id, fake_given;
 /* What vs_pool_ending was told; what vs_pool_is_waiting says of every pool. */
 extern _Atomic bool fake_is_ending, fake_is_waiting;
 
-/* Runs inside each vs_pool_trim, if set. */
+/* Run inside each vs_pool_trim and vs_pool_refresh, if set. */
 extern void (*_Atomic fake_in_trim)(void);
+extern void (*_Atomic fake_in_refresh)(void);
 
 /* Gives each number of pool `i` a value of its own. */
 void fake_fill(int i);

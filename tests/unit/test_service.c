@@ -333,6 +333,32 @@ static void exit_in_short_trim(void *unused)
 	exit_in_trim((void *)trim_shortly);
 }
 
+static void driver_sees_no_refresh(void)
+{
+	if (!fake_n_refreshes)
+		_exit(98);
+}
+
+/* What it found would hide what the process dumps at its end. */
+static void exit_in_refresh(void *unused)
+{
+	(void)unused;
+	fake_n_pools = 1;
+	fake_in_refresh = trim_shortly;
+	atexit(driver_sees_no_refresh);
+	start();
+	while (!is_trimming)
+		sched_yield();
+	exit(0);
+}
+
+static void exit_waits_for_a_refresh(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, exit_in_refresh, NULL);
+	assert_child_ok(&c);
+}
+
 /* As a long one does that looks after each chunk. */
 static void trim_until_end(void)
 {
@@ -648,6 +674,7 @@ int main(void)
 		cmocka_unit_test(loses_no_wake),
 		cmocka_unit_test(no_call_after_exit),
 		cmocka_unit_test(exit_is_not_held_up),
+		cmocka_unit_test(exit_waits_for_a_refresh),
 		cmocka_unit_test(exit_waits_a_little),
 		cmocka_unit_test(exit_ends_a_trim),
 		cmocka_unit_test(exit_outlasts_a_trim),
