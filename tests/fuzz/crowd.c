@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * beside [--seconds N] [--seed S] KINDS
+ * crowd [--seconds N] [--seed S] KINDS
  *
  * One thread for each letter of KINDS, on the first device, or on the second
  * for a capital one, makes calls of one kind all the time (the table below),
@@ -9,7 +9,7 @@
  * of memory, all answers be those of the block, and no block may hold anything
  * but what was written to it.
  *
- * A plain program of the driver API. beside.test runs it under a library that
+ * A plain program of the driver API. crowd.test runs it under a library that
  * is slow by chance (jitter.c).
  */
 #include <ctype.h>
@@ -343,7 +343,7 @@ int main(int argc, char **argv)
 		else
 			letters = argv[i];
 	}
-	printf("beside seed %" PRIu64 ": ", seed);
+	printf("crowd seed %" PRIu64 ": ", seed);
 	fflush(stdout);
 	run(letters, seed, seconds);
 	printf("%lu allocations, %lu out of memory, %ld violations\n", n_allocs,
