@@ -134,12 +134,15 @@ static void unwatch(void)
 /* The pool served `p`. */
 static void served(CUdeviceptr p)
 {
+	bool is_known;
+
 	if (vs_likely(is_plain()))
 		return;
 	/* where another road led to cuInit: it was not seen */
-	vs_enter_initialized();
+	is_known = vs_enter_initialized();
 	vs_service_start();
-	unwatch();
+	if (is_known)
+		unwatch();
 	if (vs_trace_is_on)
 		trace_alloc(p);
 }

@@ -26,12 +26,8 @@ bool vs_enter_shut(enum vs_api api)
 	return false;
 }
 
-void vs_enter_initialized(void)
+static void initialized(void)
 {
-	static _Atomic bool is_done;
-
-	if (atomic_exchange(&is_done, true))
-		return;
 	vs_real_complete();
 	vs_gate_initialized();
 	if (!vs_gate_is_open())
@@ -41,6 +37,17 @@ void vs_enter_initialized(void)
 	vs_trace_init();
 	if (vs_trace_is_on)
 		atomic_store(&vs_pool_on_lost, vs_trace_free);
+}
+
+bool vs_enter_initialized(void)
+{
+	static _Atomic bool is_begun, is_done;
+
+	if (!atomic_exchange(&is_begun, true)) {
+		initialized();
+		atomic_store(&is_done, true);
+	}
+	return atomic_load(&is_done);
 }
 
 void vs_seen_failed(CUresult result)

@@ -31,8 +31,11 @@ extern char vs_unknown;
 
 /* The gate is shut: binds, if nobody has. Returns whether it is open now. */
 bool vs_enter_shut(enum vs_api api) __attribute__((cold));
-/* The first cuInit that succeeded, or the first allocation without one. */
-void vs_enter_initialized(void) __attribute__((cold));
+/*
+ * The first cuInit that succeeded, or the first allocation without one. False:
+ * another thread is at it yet, and it is not known whether there is a trace.
+ */
+bool vs_enter_initialized(void) __attribute__((cold));
 
 /* Counts the call. True when the shim serves; else call the real function. */
 static inline bool vs_enter(enum vs_api api)
