@@ -53,8 +53,8 @@ struct op {
 /* An allocation that was read and not yet its free. */
 struct live {
 	UT_hash_handle hh;
-	uint64_t id;
-	size_t block, line;
+	uint64_t id, size;
+	size_t block;
 };
 
 struct trace {
@@ -84,6 +84,17 @@ static const char *add_op(struct trace *t, struct op op)
 	return NULL;
 }
 
+static void note_stray(struct trace *t, size_t line)
+{
+	if (t->n_strays++ == 0)
+		t->first_stray = line;
+}
+
+/*
+ * What was allocated as another thread ended the context may be looked up when
+ * its address is another's already: that one is there twice. Such a line is
+ * counted and left out.
+ */
 static const char *add_alloc(struct trace *t, uint64_t id, struct op op)
 {
 	struct live *l;
@@ -91,12 +102,17 @@ static const char *add_alloc(struct trace *t, uint64_t id, struct op op)
 	if (op.size == 0)
 		return "an allocation of 0 bytes";
 	HASH_FIND(hh, t->live, &id, sizeof(id), l);
+	if (l && l->size == op.size) {
+		note_stray(t, op.line);
+		return NULL;
+	}
 	if (l)
 		return "an id that is live already: traces of two programs?";
 	l = calloc(1, sizeof(*l));
 	if (!l)
 		return no_memory;
 	l->id = id;
+	l->size = op.size;
 	l->block = op.block = t->n_blocks++;
 	HASH_ADD(hh, t->live, id, sizeof(id), l);
 	return add_op(t, op);
@@ -104,7 +120,7 @@ static const char *add_alloc(struct trace *t, uint64_t id, struct op op)
 
 /*
  * Of what is not live: freed twice, perhaps, where two threads did, or a
- * context ended beside its free. Such a line is counted and left out.
+ * context ended beside its free. Counted and left out, too.
  */
 static const char *add_free(struct trace *t, uint64_t id, struct op op)
 {
@@ -112,8 +128,7 @@ static const char *add_free(struct trace *t, uint64_t id, struct op op)
 
 	HASH_FIND(hh, t->live, &id, sizeof(id), l);
 	if (!l) {
-		if (t->n_strays++ == 0)
-			t->first_stray = op.line;
+		note_stray(t, op.line);
 		return NULL;
 	}
 	op.block = l->block;
@@ -238,8 +253,8 @@ static int read_trace(const char *path, struct trace *t)
 	}
 	if (t->n_strays > 0)
 		fprintf(stderr,
-			"replay: %s:%zu: a free of what is not live, left out "
-			"(%zu in all)\n",
+			"replay: %s:%zu: a free of what is not live, or what "
+			"is live already, left out (%zu in all)\n",
 			path, t->first_stray, t->n_strays);
 	return 0;
 }
