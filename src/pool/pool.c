@@ -446,7 +446,7 @@ static CUresult free_small(struct vs_thread *t, struct vs_pool *pool,
 	/* if it was dead before the slab was looked at, that is another's */
 	if (atomic_load(&ctx->is_dead))
 		return VS_PASS;
-	/* which looks whether the slab's frees may go by caches, at last */
+	/* it looks by itself whether frees of the slab go by caches still */
 	if (tc)
 		r = vs_tcache_put(tc, slab, p);
 	return r != VS_PASS ? r : vs_tcache_put_elsewhere(pool, ctx, slab, p);
