@@ -333,7 +333,7 @@ int main(int argc, char **argv)
 {
 	uint64_t seed = (uint64_t)time(NULL) % 1000000;
 	const char *letters = "";
-	int seconds = 2;
+	int seconds = 1;
 
 	for (int i = 1; i < argc; i++) {
 		if (!strcmp(argv[i], "--seconds") && i + 1 < argc)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * resets [ROUNDS [SEED]]
+ * resets [--seed S] [ROUNDS]
  *
  * Contexts die over and over with memory live and with memory freed under
  * unfinished work: created ones of several threads, and the primary one of the
@@ -237,10 +237,14 @@ static void late_retain(void)
 
 int main(int argc, char **argv)
 {
-	uint64_t seed = argc > 2 ? strtoull(argv[2], NULL, 0) : 1;
+	uint64_t seed = 1;
 
-	if (argc > 1)
-		n_rounds = atol(argv[1]);
+	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "--seed") && i + 1 < argc)
+			seed = strtoull(argv[++i], NULL, 0);
+		else
+			n_rounds = atol(argv[i]);
+	}
 	TRY(cuInit(0));
 	TRY(cuDeviceGet(&device, 0));
 	dead_capture();
