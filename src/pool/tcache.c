@@ -556,8 +556,7 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
 		pthread_mutex_unlock(&pool->lock);
 		return VS_PASS;
 	}
-	if (slab->ctx->slabs)
-		vs_slab_return_one(pool, slab, i);
+	vs_slab_return_one(pool, slab, i);
 	vs_stat_bump(pool, odd_frees, 1);
 	vs_stat_bump(pool, odd_free_bytes, VS_WORD_SIZE(word));
 	vs_stat_bump(pool, odd_free_spans, vs_class_size(slab->class));
