@@ -137,7 +137,7 @@ static void take_back(struct vs_ctx *ctx)
 		return;
 	}
 	if (is_quiet)
-		vs_fence_reset(&own->fence, epoch);
+		vs_fence_waited(&own->fence, epoch);
 	atomic_store(&own->is_left, !is_quiet);
 	vs_trim(own);
 }

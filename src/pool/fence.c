@@ -564,12 +564,3 @@ uint64_t vs_fence_turn(struct vs_fence *f)
 	pthread_mutex_unlock(&f->lock);
 	return epoch;
 }
-
-void vs_fence_reset(struct vs_fence *f, uint64_t epoch)
-{
-	pthread_mutex_lock(&f->lock);
-	drop_markers(f, epoch);
-	completed(f, epoch);
-	atomic_store(&f->is_broken, false);
-	pthread_mutex_unlock(&f->lock);
-}

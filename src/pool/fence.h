@@ -472,13 +472,6 @@ void vs_fence_mend(struct vs_fence *f);
 
 /* Ends the current epoch without a marker; returns its number. */
 uint64_t vs_fence_turn(struct vs_fence *f);
-/*
- * At some moment after vs_fence_turn returned `epoch` there was no context left
- * that could have work: everything freed until then is complete, and an earlier
- * error died with its context. (A context that is born meanwhile frees with
- * later tags.)
- */
-void vs_fence_reset(struct vs_fence *f, uint64_t epoch);
 
 /*
  * For pool/wait and pool/ordered, which have the waits above, the rest.
@@ -509,7 +502,11 @@ static inline void vs_fence_raise(_Atomic uint64_t *to, uint64_t epoch)
  * a host function: the next marker covers what this one would have.
  */
 void vs_fence_failed(struct vs_fence *f, const char *call, CUresult r);
-/* Everything up to an epoch was waited for, not by its markers. */
+/*
+ * Everything up to an epoch was waited for, not by its markers, or there was no
+ * context left that could have work. (One that is born meanwhile frees with
+ * later tags.)
+ */
 void vs_fence_waited(struct vs_fence *f, uint64_t epoch);
 /*
  * The driver has no events of a context, something freed was not seen complete,
