@@ -461,6 +461,21 @@ static void test_a_wait_for_contexts_is_for_copies_too(void **state)
 	assert_int_equal(contexts_waited_for(), 1);
 }
 
+/* Also of one that an event follows, where no marker can be had. */
+static void test_nor_is_one_forgotten_that_is_followed(void **state)
+{
+	(void)state;
+	be_curt();
+	is_copying = true;
+	copied(STREAM);
+	assert_int_equal(fence->copies.n, 1);
+	vs_real.cuCtxSynchronize = count_wait;
+	n_waits = 0;
+	atomic_store(&fence->is_broken, true);
+	assert_true(vs_fence_barrier(fence));
+	assert_int_equal(n_waits, 2);
+}
+
 /* What its context was at is done with it. */
 static void test_a_context_takes_its_copies_along(void **state)
 {
@@ -540,6 +555,8 @@ int main(void)
 			test_a_wait_beside_a_capture_is_for_copies_too, fresh),
 		cmocka_unit_test_setup(
 			test_a_wait_for_contexts_is_for_copies_too, fresh),
+		cmocka_unit_test_setup(
+			test_nor_is_one_forgotten_that_is_followed, fresh),
 		cmocka_unit_test_setup(test_a_context_takes_its_copies_along,
 				       fresh),
 		cmocka_unit_test_setup(test_policy_ordered_follows_none,

@@ -14,8 +14,10 @@
 enum { MANY = 64 };
 #define NEVER ((uint64_t)1 << 60)
 #define LAG ((uint64_t)6400000)
+#define SECOND_CTX ((CUcontext)0x2000)
 
 static struct vs_fence *fence;
+static CUresult (*record_event)(CUcontext, CUevent);
 
 static int fresh(void **state)
 {
@@ -197,6 +199,149 @@ static void test_too_many_are_thinned_out(void **state)
 	assert_true(vs_fence_is_complete(fence, last));
 }
 
+static CUresult (*wait_event)(CUcontext, CUevent);
+static uint64_t waited_until[VS_MARKERS]; /* when its events are complete */
+static unsigned n_waited;
+
+static CUresult CUDAAPI note_wait(CUcontext ctx, CUevent event)
+{
+	if (ctx == SECOND_CTX)
+		waited_until[n_waited++] = *(uint64_t *)event;
+	return wait_event(ctx, event);
+}
+
+/*
+ * Policy ordered: a context that comes waits behind the markers by which memory
+ * was handed out, up to the last of them and no later one, which may cover work
+ * that waits for the program; however many have come since.
+ */
+static void check_newcomer(unsigned n_later)
+{
+	uint64_t began = fake.now;
+
+	for (uint64_t i = 1; i <= 4; i++) {
+		vs_fence_tag_freed(fence);
+		record(1000 * i);
+		assert_true(vs_fence_order(fence));
+	}
+	for (unsigned i = 0; i < n_later; i++)
+		record(NEVER);
+	wait_event = vs_real.cuCtxWaitEvent;
+	vs_real.cuCtxWaitEvent = note_wait;
+	n_waited = 0;
+	vs_pool_ctx_born(SECOND_CTX, 0);
+	vs_real.cuCtxWaitEvent = wait_event;
+	assert_in_range(n_waited, 1, 4);
+	assert_int_equal(waited_until[n_waited - 1], began + 4000);
+}
+
+static void test_a_newcomer_waits_for_what_was_handed_out(void **state)
+{
+	fresh_ordered(state);
+	check_newcomer(1);
+	fresh_ordered(state);
+	check_newcomer(VS_MARKERS);
+}
+
+/* And where one captures, which cannot be told, the host waits. */
+static void test_a_newcomer_beside_a_capture(void **state)
+{
+	uint64_t tag;
+
+	fresh_ordered(state);
+	vs_fence_tag_freed(fence);
+	tag = record(LAG);
+	assert_true(vs_fence_order(fence));
+	begin_capture((CUstream)0x77);
+	vs_pool_ctx_born(SECOND_CTX, 0);
+	assert_true(vs_fence_is_complete(fence, tag));
+	vs_capture_ended((CUstream)0x77, false);
+}
+
+/* What was freed last waits for no work but that before its own marker. */
+static void test_an_order_is_by_the_first_that_covers(void **state)
+{
+	uint64_t tag;
+
+	fresh_ordered(state);
+	tag = vs_fence_tag_freed(fence);
+	record(LAG);
+	record(NEVER);
+	assert_true(vs_fence_order(fence));
+	assert_int_equal(atomic_load(&fence->done), tag);
+}
+
+static CUstreamCaptureMode mode_now;
+static CUresult (*plain_query)(CUevent);
+
+static CUresult CUDAAPI exchange(CUstreamCaptureMode *mode)
+{
+	CUstreamCaptureMode before = mode_now;
+
+	mode_now = *mode;
+	*mode = before;
+	return CUDA_SUCCESS;
+}
+
+static CUresult CUDAAPI query_relaxed(CUevent event)
+{
+	assert_int_equal(mode_now, CU_STREAM_CAPTURE_MODE_RELAXED);
+	return plain_query(event);
+}
+
+/* Else it would end a capture in mode global, be it another thread's. */
+static void test_a_look_ends_no_capture(void **state)
+{
+	uint64_t tag = record(LAG);
+	uint64_t looked = polls();
+
+	(void)state;
+	vs_real.cuThreadExchangeStreamCaptureMode = exchange;
+	plain_query = vs_real.cuEventQuery;
+	vs_real.cuEventQuery = query_relaxed;
+	mode_now = CU_STREAM_CAPTURE_MODE_GLOBAL;
+	begin_capture((CUstream)0x77);
+	vs_fence_poll(fence);
+	vs_fence_glance_at(fence, vs_vmm_ticks());
+	vs_fence_settle(fence, tag);
+	assert_true(polls() >= looked + 3);
+	assert_int_equal(mode_now, CU_STREAM_CAPTURE_MODE_GLOBAL);
+	vs_capture_ended((CUstream)0x77, false);
+}
+
+static CUevent of_the_second;
+
+static CUresult CUDAAPI record_noted(CUcontext ctx, CUevent event)
+{
+	if (ctx == SECOND_CTX)
+		of_the_second = event;
+	return record_event(ctx, event);
+}
+
+static CUresult CUDAAPI query_the_others(CUevent event)
+{
+	assert_ptr_not_equal(event, of_the_second);
+	return plain_query(event);
+}
+
+/* The driver has destroyed them, or is about to. */
+static void test_events_go_with_their_context(void **state)
+{
+	uint64_t tag;
+
+	(void)state;
+	vs_pool_ctx_born(SECOND_CTX, 0);
+	record_event = vs_real.cuCtxRecordEvent;
+	vs_real.cuCtxRecordEvent = record_noted;
+	tag = record(LAG);
+	plain_query = vs_real.cuEventQuery;
+	vs_real.cuEventQuery = query_the_others;
+	end_ctx(SECOND_CTX);
+	fake.now += LAG;
+	assert_true(vs_fence_poll(fence));
+	assert_true(vs_fence_is_complete(fence, tag));
+}
+
 static void test_settled_by_one(void **state)
 {
 	unsigned long records = fake.records;
@@ -242,9 +387,6 @@ static void test_looks_follow_the_lag(void **state)
 		fake.now += pace;
 	}
 }
-
-#define SECOND_CTX ((CUcontext)0x2000)
-static CUresult (*record_event)(CUcontext, CUevent);
 
 static void it_is_away(struct vs_fence *f)
 {
@@ -548,6 +690,12 @@ int main(void)
 		cmocka_unit_test_setup(test_a_kept_one_is_not_passed_over,
 				       fresh),
 		cmocka_unit_test_setup(test_too_many_are_thinned_out, fresh),
+		cmocka_unit_test(test_a_newcomer_waits_for_what_was_handed_out),
+		cmocka_unit_test(test_a_newcomer_beside_a_capture),
+		cmocka_unit_test(test_an_order_is_by_the_first_that_covers),
+		cmocka_unit_test_setup(test_a_look_ends_no_capture, fresh),
+		cmocka_unit_test_setup(test_events_go_with_their_context,
+				       fresh),
 		cmocka_unit_test_setup(test_settled_by_one, fresh),
 		cmocka_unit_test_setup(test_looks_follow_the_lag, fresh),
 		cmocka_unit_test_setup(test_covers_a_context_that_arrives,
