@@ -217,6 +217,65 @@ static void test_two_threads_of_a_device_come(void **state)
 	end_ctx(NEWCOMER);
 }
 
+/* Markers are for its work as well, from then on. */
+static void test_a_device_that_comes_is_marked(void **state)
+{
+	unsigned long records;
+
+	(void)state;
+	vs_pool_ctx_born(NEWCOMER, 1);
+	vs_pool_reach(large, 1, false);
+	records = fake.records;
+	assert_true(vs_fence_record(&vs_pool_of(0)->fence));
+	assert_int_equal(fake.records, records + 2);
+	end_ctx(NEWCOMER);
+}
+
+/* A peer is told of what was handed out before, as the others were. */
+static void test_a_peer_comes_late(void **state)
+{
+	unsigned long orders;
+
+	(void)state;
+	fake.lag_ns = NEVER;
+	give(large);
+	large = take(200 * MiB);
+	assert_false(is_all_complete());
+	vs_pool_ctx_born(NEWCOMER, 1);
+	orders = fake.orders;
+	assert_int_equal(vs_pool_peer(NEWCOMER, FAKE_CTX, true), CUDA_SUCCESS);
+	assert_int_not_equal(fake.orders, orders);
+	end_ctx(NEWCOMER);
+}
+
+static void *order(void *is_ordered)
+{
+	*(bool *)is_ordered = vs_fence_order(&vs_pool_of(0)->fence);
+	return NULL;
+}
+
+/* It was to be ordered, as far as another thread has seen. */
+static void test_not_by_one_that_comes_too_late(void **state)
+{
+	const struct timespec enough = {.tv_nsec = 50000000};
+	struct vs_fence *f = &vs_pool_of(0)->fence;
+	bool is_ordered = true;
+	pthread_t thread;
+
+	(void)state;
+	settle_in(ONE);
+	free_before_work();
+	assert_true(vs_fence_may_order(f));
+	pthread_mutex_lock(&f->lock);
+	assert_int_equal(pthread_create(&thread, NULL, order, &is_ordered), 0);
+	nanosleep(&enough, NULL);
+	atomic_store(&f->is_barred, true);
+	pthread_mutex_unlock(&f->lock);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_false(is_ordered);
+	assert_int_equal(fake.orders, 0);
+}
+
 /* What is registered, or exported, is complete; and all that comes after. */
 static void test_memory_is_lent(void **state)
 {
@@ -277,7 +336,10 @@ int main(void)
 		T(memory_is_lent, fresh),
 		T(all_is_lent, fresh),
 		T(what_is_lent_is_not_waited_for_for_ever, fresh),
+		T(not_by_one_that_comes_too_late, fresh),
+		T(a_device_that_comes_is_marked, fresh),
 		T(not_with_a_peer, fresh), /* it stays one */
+		T(a_peer_comes_late, fresh_ordered),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -45,6 +45,50 @@ static void test_no_wait_where_nothing_is_pending(void **state)
 	assert_true(waits_for_it());
 }
 
+/* Too many markers in flight are ordered by before some go, but not there. */
+static void test_not_where_another_context_is_born(void **state)
+{
+	enum { MANY = VS_MARKERS + 10 };
+	CUdeviceptr p[MANY];
+
+	(void)state;
+	for (int i = 0; i < MANY; i++)
+		p[i] = take(2 * MiB);
+	settle_in(ONE);
+	fake.lag_ns = NEVER;
+	assert_non_null(vs_ctx_born((CUcontext)0x2000, 0));
+	for (int i = 0; i < MANY; i++) {
+		give(p[i]);
+		assert_true(vs_fence_record(&vs_pool_of(0)->fence));
+	}
+	assert_int_equal(fake.orders, 0);
+}
+
+/*
+ * A block of nearly all of the device, in a chunk that nothing smaller is to
+ * have (Note [Whole] in pool/chunk.h): later work may have it, the driver not.
+ */
+static void test_a_huge_one_stays_mapped_under_work(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	fresh_driver(139 * GiB);
+	vs_knobs.reuse = VS_REUSE_STREAM;
+	forget_streams();
+	work_in(ONE);
+	take(4 * KiB);
+	p = take(100 * GiB);
+	settle_in(ONE);
+	fake.lag_ns = NEVER;
+	give(p);
+	work_in(ONE);
+	take(20 * GiB);
+	assert_int_equal(fake.orders, 1);
+	assert_int_equal(vs_pool_of(0)->pending_bytes, 0);
+	assert_int_not_equal(fake_mapping(p + 50 * GiB), 0);
+}
+
 /* No driver call may meet a driver that is shutting down. */
 static void thin_as_the_process_ends(void)
 {
@@ -273,6 +317,21 @@ static void test_nor_behind_work_that_needs_no_marker(void **state)
 	small_one = large;
 	fake.lag_ns = NEVER;
 	work_in(ONE);
+	in_a_thread(give_small_one, NULL);
+	vs_pool_synchronizing(); /* a marker, due or not */
+	assert_true(waits_for_it());
+	assert_int_equal(fake.orders, 0);
+}
+
+/* Nor if one that fails comes in between. */
+static void test_nor_behind_a_free_that_fails(void **state)
+{
+	(void)state;
+	settle_in(ONE);
+	small_one = large;
+	fake.lag_ns = NEVER;
+	work_in(ONE);
+	assert_int_not_equal(vs_pool_free(large + 512), CUDA_SUCCESS);
 	in_a_thread(give_small_one, NULL);
 	vs_pool_synchronizing(); /* a marker, due or not */
 	assert_true(waits_for_it());
@@ -582,6 +641,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(later_work_waits_not_the_host, fresh),
 		T(no_wait_where_nothing_is_pending, fresh),
+		T(not_where_another_context_is_born, fresh),
+		T(a_huge_one_stays_mapped_under_work, fresh),
 		T(what_is_scattered_is_not_made_anew, fresh),
 		T(no_order_without_need, fresh),
 		T(policy_complete_waits, fresh_complete),
@@ -593,6 +654,7 @@ int main(void)
 		T(not_that_of_a_thread_without_work, fresh),
 		T(nor_does_it_spoil_another, fresh),
 		T(nor_behind_work_that_needs_no_marker, fresh),
+		T(nor_behind_a_free_that_fails, fresh),
 		T(nor_behind_a_marker_that_comes_meanwhile, fresh),
 		T(that_of_one_with_work_in_it_will_do, fresh),
 		T(by_the_last_that_serves, fresh),
