@@ -346,6 +346,28 @@ static void test_free_while_a_green_one_goes(void **state)
 	assert_ptr_equal(vs_pool_ctx_owning(OTHER), OTHER);
 }
 
+/* A marker covers its work, and is passed over by no look at later ones. */
+static void test_a_green_one_has_a_marker(void **state)
+{
+	unsigned long records;
+	struct vs_fence *f;
+
+	(void)state;
+	take(512);
+	f = &vs_pool_of(0)->fence;
+	vs_pool_green_born(OTHER, FAKE_CTX);
+	fake.lag_ns = MS;
+	/* be there no room for another: some may be complete */
+	for (int i = 0; i <= VS_MARKERS; i++) {
+		records = fake.records;
+		if (i == VS_MARKERS)
+			fake.now += MS;
+		vs_pool_green_dying(0);
+		assert_int_equal(fake.records, records + 1);
+		assert_true(f->ring[(f->tail - 1) % VS_MARKERS].is_kept);
+	}
+}
+
 /* The driver has destroyed it, and given its handle to another. */
 static void test_handle_of_a_green_one(void **state)
 {
@@ -580,6 +602,86 @@ static void test_no_fill_after_the_end(void **state)
 			 CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
+static CUresult CUDAAPI a_stream(CUstream *out, unsigned int flags)
+{
+	(void)flags;
+	*out = (CUstream)0x77;
+	return CUDA_SUCCESS;
+}
+
+/* What cannot be cleared is not handed out, and nobody's then. */
+static void test_what_cannot_be_cleared(void **state)
+{
+	const size_t sizes[] = {512, 10 * MiB};
+	CUdeviceptr p;
+
+	(void)state;
+	vs_knobs.zero = VS_ZERO_ALWAYS;
+	vs_real.cuStreamCreate = a_stream;
+	vs_real.cuStreamDestroy_v2 = no_stream_call;
+	vs_real.cuStreamSynchronize = no_stream_call;
+	vs_real.cuMemsetD8Async = no_set;
+	for (int i = 0; i < 2; i++) {
+		assert_int_not_equal(vs_pool_alloc(sizes[i], &p), CUDA_SUCCESS);
+		assert_int_equal(vs_stat_get(stats(), live), 0);
+		assert_int_equal(vs_stat_get(stats(), blocks), 0);
+	}
+}
+
+static struct vs_ctx *used;
+static unsigned n_pauses;
+
+static void unuse(unsigned round)
+{
+	(void)round;
+	n_pauses++;
+	vs_ctx_unuse(used);
+}
+
+/* Who uses it may be in the middle of a driver call. */
+static void test_not_before_it_is_out_of_use(void **state)
+{
+	(void)state;
+	take(512);
+	used = vs_ctx_peek(FAKE_CTX);
+	assert_true(vs_ctx_use(used));
+	n_pauses = 0;
+	vs_vmm_pause = unuse;
+	vs_ctx_bury(used);
+	assert_int_equal(n_pauses, 1);
+	assert_false(vs_ctx_use(used));
+}
+
+/* It was found alive, and has ended when an object is taken. */
+static void test_an_allocation_overtaken_by_the_end(void **state)
+{
+	struct vs_tcache *tc;
+
+	(void)state;
+	take(512);
+	tc = vs_thread_self()->cache;
+	assert_in_range(tc->bin[vs_class_of(512)].idle->n, 1, VS_BATCH);
+	assert_non_null(vs_pool_ctx_dying(FAKE_CTX));
+	assert_int_equal(vs_tcache_take(tc, 512), 0);
+}
+
+#define GREEN ((CUcontext)0x3000)
+
+/* Of the last that had its handle a thread may remember what it was. */
+static void test_a_green_one_is_known_anew(void **state)
+{
+	(void)state;
+	take(512);
+	vs_pool_ctx_born(OTHER, 1);
+	vs_pool_green_born(GREEN, FAKE_CTX);
+	assert_int_equal(vs_pool_ctx_device(GREEN), 0);
+	/* its end was not seen */
+	vs_pool_green_born(GREEN, OTHER);
+	assert_int_equal(vs_pool_ctx_device(GREEN), 1);
+	vs_pool_green_gone(GREEN);
+	assert_int_not_equal(vs_pool_ctx_device(GREEN), 1);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -597,6 +699,7 @@ int main(void)
 		T(handle_of_an_ending_one),
 		T(green_one_of_an_ending_one),
 		T(free_while_a_green_one_goes),
+		T(a_green_one_has_a_marker),
 		T(handle_of_a_green_one),
 		T(capture_beside_the_end),
 		T(end_while_it_is_seen_first),
@@ -605,6 +708,10 @@ int main(void)
 		T(free_overtaken_by_the_end),
 		T(no_push_after_the_end),
 		T(no_fill_after_the_end),
+		T(what_cannot_be_cleared),
+		T(not_before_it_is_out_of_use),
+		T(an_allocation_overtaken_by_the_end),
+		T(a_green_one_is_known_anew),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -102,6 +102,53 @@ static void test_not_before_it_is_complete(void **state)
 		assert_false(is_in(take(MiB), p, N));
 }
 
+/* Nor what comes after a batch of which a part was complete. */
+static void test_nor_behind_a_batch_that_is_full(void **state)
+{
+	struct vs_tcache *tc;
+	struct vs_pool *pool;
+	struct vs_bin *bin;
+	CUdeviceptr p[N], last;
+
+	(void)state;
+	warm_up();
+	pool = vs_pool_of(0);
+	last = take(MiB);
+	take_all(p);
+	tc = vs_thread_self()->cache;
+	bin = &tc->bin[vs_class_of(MiB)];
+	fake.lag_ns = MS;
+	for (int i = 0; i < N / 2; i++)
+		give(p[i]);
+	assert_true(vs_fence_record(&pool->fence));
+	fake.lag_ns = (uint64_t)1 << 40;
+	for (int i = N / 2; i < N; i++)
+		give(p[i]);
+	assert_int_equal(bin->freed->n, bin->cap);
+	give(last);
+	assert_int_equal(bin->freed->n, 1);
+	fake.now += MS;
+	assert_true(vs_fence_poll(&pool->fence));
+	for (int i = 0; i < 4 * N; i++)
+		assert_int_not_equal(take(MiB), last);
+}
+
+#define OTHER_CTX ((CUcontext)0x2000)
+
+/* That of another device's pool is none of this one's. */
+static void test_a_cache_stays_with_its_pool(void **state)
+{
+	(void)state;
+	vs_pool_ctx_born(OTHER_CTX, 1);
+	fake.current = OTHER_CTX;
+	give(take(512));
+	assert_non_null(vs_pool_of(1));
+	end_ctx(OTHER_CTX);
+	fake.current = FAKE_CTX;
+	give(take(512));
+	assert_int_not_equal(vs_tcache_flush(vs_pool_of(0), NULL), 0);
+}
+
 static void test_one_marker_for_many(void **state)
 {
 	struct vs_pool *pool;
@@ -654,6 +701,9 @@ int main(void)
 		cmocka_unit_test_setup(test_marker_of_another_thread_serves,
 				       fresh),
 		cmocka_unit_test_setup(test_not_before_it_is_complete, fresh),
+		cmocka_unit_test_setup(test_nor_behind_a_batch_that_is_full,
+				       fresh),
+		cmocka_unit_test_setup(test_a_cache_stays_with_its_pool, fresh),
 		cmocka_unit_test_setup(test_one_marker_for_many, fresh),
 		cmocka_unit_test_setup(test_markers_a_pair, fresh),
 		cmocka_unit_test_setup(test_markers_a_pair_of_a_loop, fresh),
