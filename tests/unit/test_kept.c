@@ -344,6 +344,33 @@ static void test_no_slab_is_made_of_it(void **state)
 		assert_true(r->base < pool->slabs_end);
 }
 
+/* Nor is that of a context that ended, whose place is for small objects. */
+static void test_no_slab_is_kept(void **state)
+{
+	CUcontext other = (CUcontext)0x2000;
+
+	(void)state;
+	fresh_with(VS_REUSE_ORDERED);
+	pool = vs_pool_of(0);
+	vs_pool_ctx_born(other, 0);
+	fake.current = other;
+	for (int i = 0; i < 64; i++)
+		take(1024 * KiB);
+	fake.current = FAKE_CTX;
+	/* what is freed was ordered once */
+	fake.lag_ns = 5 * MS;
+	give(large);
+	large = take(200 * MiB);
+	assert_int_not_equal(pool->orders_left, 0);
+	end_ctx(other);
+	assert_int_equal(TAILQ_FIRST(&pool->pending)->span, 2 * MiB);
+	give(large);
+	take(3 * MiB);
+	assert_int_not_equal(pool->kept.n, 0);
+	for (unsigned i = 0; i < pool->kept.n; i++)
+		assert_true(pool->kept.range[i]->base >= pool->slabs_end);
+}
+
 /* It is in nobody's use: the service thread brings it home. */
 static void test_not_for_ever(void **state)
 {
@@ -566,6 +593,7 @@ int main(int argc, char **argv)
 		T(in_parts),
 		T(it_merges_for_a_larger_one),
 		T(no_slab_is_made_of_it),
+		T(no_slab_is_kept),
 		T(not_for_ever),
 		T(it_is_quiet_when_it_goes_home),
 		T(it_stays_mapped_under_work),

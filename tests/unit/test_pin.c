@@ -6,6 +6,7 @@
  * and little of it is dead.
  */
 #include "fake_test.h"
+#include "pool/dead.h"
 #include "pool/fence.h"
 #include "pool/slab.h"
 
@@ -251,6 +252,82 @@ static void test_neighbour_is_pinned_during_a_free(void **state)
 		give(q);
 		assert_int_equal(stats()->blocks, 0);
 	}
+}
+
+/*
+ * Policy ordered: what shared its chunk was handed out, as far as later work
+ * goes, but the host has not seen its work done.
+ */
+static void test_stays_under_the_work_of_a_neighbour(void **state)
+{
+	struct vs_pool *pool;
+	CUdeviceptr dead, other;
+
+	(void)state;
+	vs_knobs.reuse = VS_REUSE_ORDERED;
+	vs_knobs.chunk_size.value = 64 * MiB;
+	dead = take(10 * MiB);
+	other = take(10 * MiB);
+	assert_int_equal(handle_at(dead), handle_at(other));
+	pool = vs_pool_of(0);
+	vs_pool_pin(dead);
+	give(dead);
+	vs_fence_record(&pool->fence);
+	fake.now += MS;
+	assert_true(vs_fence_poll(&pool->fence));
+	fake.lag_ns = 50 * MS;
+	give(other);
+	vs_fence_record(&pool->fence);
+	assert_true(vs_fence_order(&pool->fence));
+	vs_pool_trim();
+	assert_int_not_equal(handle_at(dead), 0);
+	assert_int_equal(stats()->pending, 0);
+	fake.now += 50 * MS;
+	vs_pool_trim();
+	assert_int_equal(fake.held, 0);
+}
+
+/* What is used again leaves the others of its slab pinned. */
+static void test_a_neighbour_stays_pinned(void **state)
+{
+	CUdeviceptr p = take(4096), q = take(4096);
+	struct vs_pool *pool = vs_pool_of(0);
+
+	(void)state;
+	assert_ptr_equal(vs_slab_at(pool, p), vs_slab_at(pool, q));
+	vs_pool_pin(p);
+	vs_pool_pin(q);
+	give(p);
+	vs_fence_record(&pool->fence);
+	fake.now += MS;
+	assert_true(vs_fence_poll(&pool->fence));
+	pthread_mutex_lock(&pool->lock);
+	assert_int_not_equal(vs_dead_revive(pool, UINT64_MAX, 0), 0);
+	pthread_mutex_unlock(&pool->lock);
+	assert_int_equal(stats()->dead, 0);
+	give(q);
+	assert_int_not_equal(stats()->dead, 0);
+}
+
+/* What it leaves is dead, too, where others have a part of its chunk. */
+static void test_is_dead_behind_its_context(void **state)
+{
+	CUcontext other = (CUcontext)0x2000;
+	CUdeviceptr p, q;
+
+	(void)state;
+	vs_knobs.chunk_size.value = 64 * MiB;
+	p = take(10 * MiB);
+	vs_pool_pin(p);
+	fake.current = other;
+	q = take(10 * MiB);
+	assert_int_equal(handle_at(p), handle_at(q));
+	fake.current = FAKE_CTX;
+	end_ctx(FAKE_CTX);
+	fake.current = other;
+	assert_int_equal(stats()->dead, 10 * MiB);
+	for (int i = 0; i < MANY; i++)
+		assert_int_not_equal(take(10 * MiB), p);
 }
 
 static void test_dies_with_its_context(void **state)
@@ -561,6 +638,9 @@ int main(void)
 		T(frees_beside_a_pinned_object_take_little),
 		T(pin_of_what_is_not_live),
 		T(neighbour_is_pinned_during_a_free),
+		T(stays_under_the_work_of_a_neighbour),
+		T(a_neighbour_stays_pinned),
+		T(is_dead_behind_its_context),
 		T(dies_with_its_context),
 		T(pin_of_all_in_a_range),
 		T(unmap_refused_is_tried_again),

@@ -431,7 +431,26 @@ static void test_others_have_none(void **state)
 	}
 }
 
-/* Small objects' memory is for small objects. */
+/* Small objects' memory is for small objects: nor is it taken as it is. */
+static void test_no_block_is_made_of_a_slab(void **state)
+{
+	CUcontext other = (CUcontext)0x2000;
+
+	(void)state;
+	vs_pool_ctx_born(other, 0);
+	fake.current = other;
+	for (int i = 0; i < 64; i++)
+		take(1024 * KiB);
+	fake.current = FAKE_CTX;
+	churn();
+	end_ctx(other);
+	assert_true(pool->turnover.is_fast);
+	vs_fence_record(&pool->fence);
+	vs_fence_poll(&pool->fence);
+	assert_int_equal(TAILQ_FIRST(&pool->pending)->span, 2 * MiB);
+	assert_true(take(2 * MiB) >= pool->slabs_end);
+}
+
 static void test_slabs_are_not_shelved(void **state)
 {
 	CUcontext other = (CUcontext)0x2000;
@@ -473,6 +492,7 @@ int main(void)
 		cmocka_unit_test_setup(test_it_goes_at_a_synchronize, fresh),
 		cmocka_unit_test_setup(test_it_is_told, fresh),
 		cmocka_unit_test_setup(test_others_have_none, fresh),
+		cmocka_unit_test_setup(test_no_block_is_made_of_a_slab, fresh),
 		cmocka_unit_test_setup(test_slabs_are_not_shelved, fresh),
 		cmocka_unit_test_setup(test_one_that_comes_late_stays_whole,
 				       fresh),
