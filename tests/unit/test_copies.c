@@ -427,6 +427,34 @@ static void test_a_wait_beside_a_capture_is_for_copies_too(void **state)
 	assert_int_equal(barriers_beside_a_capture(), 1);
 }
 
+/* Barriers of frees beside a capture, of more than may be pending there. */
+static unsigned long barriers_of_frees(void)
+{
+	CUdeviceptr p[4];
+	unsigned long before;
+
+	for (int i = 0; i < 4; i++)
+		p[i] = take(300 * MiB);
+	begin_capture(OTHER_STREAM);
+	before = fake.barriers;
+	for (int i = 0; i < 4; i++)
+		give(p[i]);
+	vs_capture_ended(OTHER_STREAM, false);
+	return fake.barriers - before;
+}
+
+/* What the other device is at may wait for what comes behind this free. */
+static void test_no_free_waits_for_another_device(void **state)
+{
+	(void)state;
+	be_curt();
+	fake_allow_barriers();
+	assert_int_not_equal(barriers_of_frees(), 0);
+	is_copying = true;
+	copied(NULL);
+	assert_int_equal(barriers_of_frees(), 0);
+}
+
 /* How many contexts a wait was for, by a driver without context events. */
 static unsigned long n_waits;
 
@@ -555,6 +583,8 @@ int main(void)
 			test_a_wait_beside_a_capture_is_for_copies_too, fresh),
 		cmocka_unit_test_setup(
 			test_a_wait_for_contexts_is_for_copies_too, fresh),
+		cmocka_unit_test_setup(test_no_free_waits_for_another_device,
+				       fresh),
 		cmocka_unit_test_setup(
 			test_nor_is_one_forgotten_that_is_followed, fresh),
 		cmocka_unit_test_setup(test_a_context_takes_its_copies_along,
