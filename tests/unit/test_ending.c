@@ -665,6 +665,42 @@ static void test_an_allocation_overtaken_by_the_end(void **state)
 	assert_int_equal(vs_tcache_take(tc, 512), 0);
 }
 
+static struct vs_slabs *next_stock;
+
+static const struct vs_batch *given_to_the_next(void)
+{
+	return next_stock->class[vs_class_of(512)].pending;
+}
+
+/* The end finds the cache empty; what is freed then is left in it. */
+static void *free_beside_the_end(void *unused)
+{
+	struct vs_pool *pool;
+	struct vs_ctx *ctx;
+
+	take(512);
+	pool = vs_pool_of(0);
+	ctx = vs_ctx_peek(FAKE_CTX);
+	give(take(512));
+	vs_ctx_bury(ctx);
+	vs_range_drop_ctx(pool, ctx);
+	vs_pool_ctx_gone(ctx);
+	/* the next one's stock may lie where that of the last did */
+	next_stock = vs_slabs_of(pool, vs_ctx_get(FAKE_CTX));
+	vs_tcache_flush(pool, NULL);
+	assert_null(given_to_the_next());
+	return unused;
+}
+
+/* It goes with its context, be it when the thread ends. */
+static void test_what_is_left_in_a_cache(void **state)
+{
+	(void)state;
+	in_a_thread(free_beside_the_end, NULL);
+	assert_null(given_to_the_next());
+	assert_int_equal(vs_stat_get(stats(), blocks), 0);
+}
+
 #define GREEN ((CUcontext)0x3000)
 
 /* Of the last that had its handle a thread may remember what it was. */
@@ -711,6 +747,7 @@ int main(void)
 		T(what_cannot_be_cleared),
 		T(not_before_it_is_out_of_use),
 		T(an_allocation_overtaken_by_the_end),
+		T(what_is_left_in_a_cache),
 		T(a_green_one_is_known_anew),
 	};
 

@@ -13,6 +13,7 @@
 #include "pool/range.h"
 #include "pool/state.h"
 #include "pool/tcache.h"
+#include "pool/trouble.h"
 
 enum { N = 8, PAIRS = 10000, WORK_NS = 10000 };
 
@@ -147,6 +148,28 @@ static void test_a_cache_stays_with_its_pool(void **state)
 	fake.current = FAKE_CTX;
 	give(take(512));
 	assert_int_not_equal(vs_tcache_flush(vs_pool_of(0), NULL), 0);
+}
+
+/* Where there are no markers; while a thread is short none goes by a cache. */
+static void test_frees_past_the_caches_wait_too(void **state)
+{
+	enum { MANY = 64 };
+	CUdeviceptr p[MANY];
+	struct vs_pool *pool;
+
+	(void)state;
+	make_driver_old();
+	for (int i = 0; i < MANY; i++)
+		p[i] = take(MiB);
+	pool = vs_pool_of(0);
+	atomic_store(&pool->n_short, 1);
+	vs_trouble_beware(pool);
+	for (int i = 0; i < MANY; i++) {
+		give(p[i]);
+		assert_in_range(pool->bare_bytes, 0, 20 * MiB);
+	}
+	atomic_store(&pool->n_short, 0);
+	assert_in_range(vs_stat_get(stats(), waits), 1, MANY / 8);
 }
 
 static void test_one_marker_for_many(void **state)
@@ -704,6 +727,8 @@ int main(void)
 		cmocka_unit_test_setup(test_nor_behind_a_batch_that_is_full,
 				       fresh),
 		cmocka_unit_test_setup(test_a_cache_stays_with_its_pool, fresh),
+		cmocka_unit_test_setup(test_frees_past_the_caches_wait_too,
+				       fresh),
 		cmocka_unit_test_setup(test_one_marker_for_many, fresh),
 		cmocka_unit_test_setup(test_markers_a_pair, fresh),
 		cmocka_unit_test_setup(test_markers_a_pair_of_a_loop, fresh),
