@@ -99,6 +99,8 @@ static void one_dump(void *number)
 	sigaction(*(int *)number, NULL, &now);
 	CHECK((now.sa_flags & (SA_RESTART | SA_ONSTACK)) ==
 	      (SA_RESTART | SA_ONSTACK));
+	/* a handler of the program's must not jump out of a dump */
+	CHECK(sigismember(&now.sa_mask, SIGALRM) == 1);
 	errno = 77;
 	CHECK(raise(*(int *)number) == 0);
 	CHECK(errno == 77);
@@ -466,12 +468,32 @@ static void small_stack(void **unused)
 }
 
 /* What became of a forked child that got the signal from `sender`. */
-enum sender { PARENT, ITSELF, STRANGER };
+enum sender { PARENT, ITSELF, STRANGER, QUEUER, OWNER };
+
+static int to_owner[2], from_owner[2];
+
+/* By who installed the handlers, which is no parent of `pid`. */
+static void ask_owner(pid_t pid)
+{
+	char byte;
+
+	CHECK(write(to_owner[1], &pid, sizeof(pid)) == sizeof(pid));
+	CHECK(read(from_owner[0], &byte, 1) == 1);
+}
+
+static int send_as_stranger(enum sender sender, pid_t pid, int number)
+{
+	const union sigval none = {.sival_int = 0};
+
+	return sender == QUEUER ? sigqueue(pid, number, none)
+				: kill(pid, number);
+}
 
 static int signalled(enum sender sender, int number)
 {
 	int gate[2], status;
 	pid_t pid, stranger;
+	bool is_strange;
 	char byte;
 
 	CHECK(pipe(gate) == 0);
@@ -483,17 +505,46 @@ static int signalled(enum sender sender, int number)
 		close(gate[1]);
 		_exit(read(gate[0], &byte, 1) == 0 ? 7 : 8);
 	}
-	stranger = sender == STRANGER ? fork() : 0;
-	if (sender == STRANGER && !stranger)
-		_exit(kill(pid, number));
+	is_strange = sender == STRANGER || sender == QUEUER;
+	stranger = is_strange ? fork() : 0;
+	if (is_strange && !stranger)
+		_exit(send_as_stranger(sender, pid, number));
 	if (stranger)
 		waitpid(stranger, &status, 0);
 	if (sender == PARENT)
 		kill(pid, number);
+	if (sender == OWNER)
+		ask_owner(pid);
 	close(gate[0]);
 	close(gate[1]);
 	waitpid(pid, &status, 0);
 	return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+/* The same of a child's child, whose parent installed nothing. */
+static bool ends_grandchild(enum sender sender, int number)
+{
+	pid_t pid, grandchild;
+	int status;
+
+	CHECK(pipe(to_owner) == 0 && pipe(from_owner) == 0);
+	pid = fork();
+	if (!pid) {
+		vs_service_forked();
+		_exit(signalled(sender, number) == -number ? 0 : 1);
+	}
+	if (sender == OWNER) {
+		CHECK(read(to_owner[0], &grandchild, sizeof(grandchild)) ==
+		      sizeof(grandchild));
+		kill(grandchild, number);
+		CHECK(write(from_owner[1], "", 1) == 1);
+	}
+	waitpid(pid, &status, 0);
+	for (int i = 0; i < 2; i++) {
+		close(to_owner[i]);
+		close(from_owner[i]);
+	}
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
 static void signal_children(void *unused)
@@ -507,6 +558,9 @@ static void signal_children(void *unused)
 		CHECK(signalled(ITSELF, numbers[i]) == -numbers[i]);
 		/* one to a whole group must not kill the program's workers */
 		CHECK(signalled(STRANGER, numbers[i]) == 7);
+		CHECK(signalled(QUEUER, numbers[i]) == 7);
+		CHECK(ends_grandchild(PARENT, numbers[i]));
+		CHECK(ends_grandchild(OWNER, numbers[i]));
 	}
 }
 
