@@ -216,6 +216,28 @@ static void all_at_once(const char *what, CUdeviceptr p)
 	       golden_code(cu.cuPointerGetAttributes(0, attributes, data, p)));
 }
 
+/* More of what the driver says itself than the shim asks in one call. */
+static void many_times(const char *what, CUdeviceptr p)
+{
+	enum { N = 20 };
+	CUpointer_attribute attributes[N];
+	CUdeviceptr at[N];
+	void *data[N];
+	CUresult result;
+	int n_same = 0;
+
+	for (int i = 0; i < N; i++) {
+		attributes[i] = CU_POINTER_ATTRIBUTE_DEVICE_POINTER;
+		at[i] = 7;
+		data[i] = &at[i];
+	}
+	result = cu.cuPointerGetAttributes(N, attributes, data, p);
+	for (int i = 0; i < N; i++)
+		n_same += at[i] == p;
+	printf("%s: one attribute %d times: %s, %d the same\n", what, N,
+	       golden_code(result), n_same);
+}
+
 static void ranges(const char *what, CUdeviceptr p)
 {
 	CUdeviceptr base = 7;
@@ -241,6 +263,7 @@ void golden_describe(const char *what, CUdeviceptr p)
 {
 	one_by_one(what, p);
 	all_at_once(what, p);
+	many_times(what, p);
 	ranges(what, p);
 }
 
