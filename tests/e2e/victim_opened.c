@@ -13,6 +13,7 @@
  *                      the driver fails at first
  *   short              the driver is short of memory in the middle of the
  *                      opening, once, and much is idle in the pool
+ *   asked              the opener is told of it, though it is on another device
  *   apart              peer access of a device that cannot reach the memory
  *   called             the driver calls the program back in the middle
  *   within CALL        and that opens the same memory, and the other
@@ -234,6 +235,36 @@ static void open_when_short(void)
 	}
 }
 
+static void ask_there(const char *who, CUdeviceptr p)
+{
+	CUdeviceptr base = 0, at = 0;
+	CUresult result;
+	size_t size = 0;
+
+	result = cuMemGetAddressRange(&base, &size, p + MiB);
+	printf("%s: range %s %d %zu", who, victim_name(result), base == p,
+	       size);
+	result = cuPointerGetAttribute(&at, CU_POINTER_ATTRIBUTE_DEVICE_POINTER,
+				       p);
+	printf(", address %s %d\n", victim_name(result), at == p);
+}
+
+/* It is on device 0, whose memory device 1 has no peer access to. */
+static void ask_of_opened(void)
+{
+	CUcontext own;
+	CUdeviceptr p;
+
+	TRY(cuCtxSetCurrent(ctx[1]));
+	p = open_block(0);
+	ask_there("opener", p);
+	TRY(cuCtxCreate_v2(&own, 0, 1));
+	ask_there("another context of its device", p);
+	TRY(cuCtxDestroy(own));
+	TRY(cuCtxSetCurrent(ctx[1]));
+	TRY(cuIpcCloseMemHandle(p));
+}
+
 /* Devices 0 and 1 may be peers, and 1 and 2, but not 0 and 2. */
 static void enable_apart(void)
 {
@@ -353,6 +384,8 @@ int main(int argc, char **argv)
 		copy_and_end(how, argc > 3);
 	else if (strcmp(what, "short") == 0)
 		open_when_short();
+	else if (strcmp(what, "asked") == 0)
+		ask_of_opened();
 	else if (strcmp(what, "apart") == 0)
 		enable_apart();
 	else if (strcmp(what, "called") == 0)
