@@ -340,6 +340,43 @@ static void reset_and_look(int ordinal)
 	block[ordinal] = victim_alloc(SIZE);
 }
 
+/* What the primary context of device 0 is told of memory of device 1. */
+static void look_from_here(const char *when)
+{
+	CUdeviceptr base = 0;
+	size_t size = 0;
+
+	TRY(cuCtxSetCurrent(ctx[0]));
+	printf("%s: range %s", when,
+	       victim_name(cuMemGetAddressRange(&base, &size, block[1])));
+	printf(" %d, set %s\n", base == block[1] && size == SIZE,
+	       victim_name(cuMemsetD8(block[1], 1, SIZE)));
+}
+
+/* What the driver does not take away is still there. */
+static void disable_in_vain(void)
+{
+	TRY(cuCtxSetCurrent(ctx[0]));
+	TRY(cuCtxEnablePeerAccess(ctx[1], 0));
+	sim_client_fail("cuCtxDisablePeerAccess", 1, CUDA_ERROR_UNKNOWN);
+	printf("disable: %s\n", victim_name(cuCtxDisablePeerAccess(ctx[1])));
+	sim_client_fail_clear();
+	TRY(cuCtxSetCurrent(ctx[1]));
+	victim_free(block[1]);
+	block[1] = victim_alloc(SIZE);
+	look_from_here("disabled in vain");
+}
+
+/* Peer access dies with the context that it was to, whatever its handle. */
+static void reset_the_peer(void)
+{
+	disable_in_vain();
+	reset(1);
+	block[1] = victim_alloc(SIZE);
+	look_from_here("after the peer's reset");
+	victim_free(block[1]);
+}
+
 /* Before anything was copied, which opens memory, too. */
 static int set_after_a_reset(void)
 {
@@ -372,6 +409,10 @@ int main(int argc, char **argv)
 	}
 	if (argc > 1 && strcmp(argv[1], "reset") == 0)
 		return set_after_a_reset();
+	if (argc > 1 && strcmp(argv[1], "peer") == 0) {
+		reset_the_peer();
+		return 0;
+	}
 	if (argc > 1 && strcmp(argv[1], "managed") == 0) {
 		copy_from_managed();
 		return 0;
