@@ -47,8 +47,10 @@ int main(void)
 		TRY(cuMemFree(q));
 	}
 	printf("data %s\n", is_good ? "good" : "bad");
-	/* without a context: its stream has one, the default stream has not */
 	p = victim_alloc(SIZE);
+	printf("its middle: %s", victim_name(cuMemFree(p + 512)));
+	printf(" %s\n", victim_name(cuMemFreeAsync(p + 512, stream)));
+	/* without a context: its stream has one, the default stream has not */
 	TRY(cuMemAllocAsync(&q, SIZE, stream));
 	TRY(cuCtxSetCurrent(NULL));
 	printf("no context: %s", victim_name(cuMemFreeAsync(p, NULL)));
