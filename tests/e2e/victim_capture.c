@@ -225,6 +225,27 @@ static void own_streams(const char *name, CUstreamCaptureMode here,
 		TRY(cuMemFree(p));
 }
 
+/* It goes on behind an end that is refused, and a free beside it harms none. */
+static void end_in_vain(void)
+{
+	CUstream stream, other;
+	CUgraph graph = NULL;
+
+	TRY(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+	TRY(cuStreamCreate(&other, CU_STREAM_NON_BLOCKING));
+	TRY(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+	printf("end without a graph: %s",
+	       victim_name(cuStreamEndCapture(stream, NULL)));
+	victim_free(victim_alloc(SIZE));
+	TRY(cuStreamSynchronize(other));
+	printf(", and with one: %s\n",
+	       victim_name(cuStreamEndCapture(stream, &graph)));
+	if (graph)
+		TRY(cuGraphDestroy(graph));
+	TRY(cuStreamDestroy(other));
+	TRY(cuStreamDestroy(stream));
+}
+
 static _Atomic int answer;
 
 static void CUDA_CB answer_late(void *unused)
@@ -276,6 +297,7 @@ int main(int argc, char **argv)
 	CHECK(pthread_join(thread, NULL) == 0);
 	a_context_dies();
 	try_without_context();
+	end_in_vain();
 	for (int i = 0; i < 2; i++) {
 		try_inside("within global", global, global);
 		try_inside("within global, relaxed itself", global, relaxed);
