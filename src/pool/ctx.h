@@ -49,6 +49,7 @@ struct vs_ctx {
 	struct vs_ctx *next;	/* all live contexts; table lock */
 	struct vs_slabs *slabs; /* pool/slab's; NULL: none; lock of the pool */
 	_Atomic bool is_dead;	/* destroyed or reset */
+	bool has_ended;		/* before its end was told of; who ends it */
 	_Atomic unsigned users; /* see vs_ctx_use() */
 	_Atomic unsigned char trouble; /* VS_CTX_*; 0: none */
 	_Atomic(CUdeviceptr)

@@ -145,14 +145,17 @@ static void take_back(struct vs_ctx *ctx)
 struct vs_ctx *vs_pool_ctx_dying(CUcontext handle)
 {
 	struct vs_ctx *ctx = vs_ctx_ending(handle);
+	CUresult result = CUDA_SUCCESS;
 
 	if (!ctx || atomic_load(&ctx->is_dead))
 		return ctx;
 	/* its work must be done before its memory goes; an error means that
 	   the context is beyond work */
-	if (vs_pool_count() > 0 &&
-	    vs_vmm_ctx_wait(ctx->handle) != CUDA_SUCCESS &&
-	    vs_capture_count() > 0)
+	if (vs_pool_count() > 0)
+		result = vs_vmm_ctx_wait(ctx->handle);
+	/* the last who held it was not seen to: its events went with it */
+	ctx->has_ended = result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
+	if (result != CUDA_SUCCESS && vs_capture_count() > 0)
 		vs_capture_barrier(ctx); /* a capture dies with it */
 	vs_ctx_bury(ctx);
 	take_back(ctx);

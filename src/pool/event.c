@@ -51,7 +51,8 @@ void vs_events_drop(struct vs_event **link, struct vs_ctx *ctx)
 			continue;
 		}
 		*link = e->next;
-		vs_vmm_event_destroy(e->event);
+		if (!ctx->has_ended)
+			vs_vmm_event_destroy(e->event);
 		vs_meta_free(e, sizeof(*e));
 	}
 }

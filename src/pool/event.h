@@ -35,7 +35,10 @@ static inline void vs_event_keep(struct vs_event **spare, struct vs_event *e)
 
 /* The same for all of a list. */
 void vs_events_keep(struct vs_event **spare, struct vs_event *list);
-/* Takes the events of a context out of a list and destroys them. */
+/*
+ * Takes the events of a context out of a list and destroys them, unless they
+ * went with it.
+ */
 void vs_events_drop(struct vs_event **link, struct vs_ctx *ctx);
 /* CUDA_SUCCESS: its work is complete; NOT_READY; else what is wrong. */
 static inline CUresult vs_event_query(const struct vs_event *e)

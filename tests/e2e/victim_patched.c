@@ -4,12 +4,12 @@
  * jump to its own hook, as UCX's bistro does: first of the function that dlsym
  * returns, then of the one in the driver's image. The hook calls the original.
  */
-#include <elf.h>
-#include <link.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "victim_link.h"
+
+#include "image.h"
 
 enum { JUMP = 12 };
 
@@ -57,29 +57,6 @@ static CUresult hook(CUdeviceptr *out, size_t size)
 	result = original(out, size);
 	patch(place);
 	return result;
-}
-
-/* The driver's own, by the table of its image. */
-static void *in_image(void *handle, const char *name)
-{
-	const ElfW(Sym) *symbols = NULL;
-	const char *names = NULL;
-	struct link_map *map;
-
-	CHECK(dlinfo(handle, RTLD_DI_LINKMAP, &map) == 0);
-	for (const ElfW(Dyn) *d = map->l_ld; d->d_tag != DT_NULL; d++) {
-		if (d->d_tag == DT_SYMTAB)
-			symbols = (const void *)d->d_un.d_ptr;
-		if (d->d_tag == DT_STRTAB)
-			names = (const char *)d->d_un.d_ptr;
-	}
-	CHECK(symbols && names);
-	/* the string table follows the symbols, as every linker has it */
-	for (const ElfW(Sym) *s = symbols; (const char *)s < names; s++) {
-		if (s->st_shndx && strcmp(names + s->st_name, name) == 0)
-			return (char *)map->l_addr + s->st_value;
-	}
-	return NULL;
 }
 
 static void work(const char *what)

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_tidy: a program that makes no error. Its contexts end in each way,
- * with another one current, or none, or in another thread.
+ * victim_tidy [unseen]: a program that makes no error. Its contexts end in each
+ * way, with another one current, or none, or in another thread; or the primary
+ * one is held by who is not seen to.
  */
 #include <pthread.h>
 
 #include "victim_link.h"
+
+#include "image.h"
 
 static CUdevice device;
 
@@ -155,10 +158,60 @@ static void captures(CUstreamCaptureMode mode)
 	TRY(cuStreamDestroy(stream));
 }
 
-int main(void)
+/* What goes with the context that is current. */
+static void leave_much(void)
 {
-	CUcontext primary = victim_start(0);
+	sim_client_note_free((void *)(uintptr_t)victim_alloc(64 * MiB));
+}
 
+/*
+ * The driver's own libraries hold the primary context, too, and let it go,
+ * where nobody sees it.
+ */
+static void held_unseen(void)
+{
+	void *handle = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+	__typeof__(cuDevicePrimaryCtxRetain) *retain;
+	__typeof__(cuDevicePrimaryCtxRelease) *release;
+	size_t before, after, total;
+	CUdeviceptr p;
+	CUcontext ctx;
+
+	CHECK(handle);
+	*(void **)&retain = in_image(handle, "cuDevicePrimaryCtxRetain");
+	*(void **)&release = in_image(handle, "cuDevicePrimaryCtxRelease_v2");
+	CHECK(retain && release);
+	TRY(cuInit(0));
+	TRY(cuDeviceGet(&device, 0));
+	TRY(retain(&ctx, device));
+	victim_start(0);
+	p = victim_alloc(9 * MiB);
+	TRY(cuMemsetD8(p, 5, 9 * MiB));
+	TRY(cuDevicePrimaryCtxRelease(device));
+	printf("held by another: %d\n", victim_is_filled(p, 9 * MiB, 5));
+	victim_free(p);
+	victim_start(0);
+	TRY(cuMemGetInfo(&before, &total));
+	leave_much();
+	TRY(release(device));
+	/* the last, which the shim cannot know */
+	TRY(cuDevicePrimaryCtxRelease(device));
+	victim_start(0);
+	TRY(cuMemGetInfo(&after, &total));
+	printf("all is back: %d\n", after + 32 * MiB >= before);
+	work();
+}
+
+int main(int argc, char **argv)
+{
+	CUcontext primary;
+
+	(void)argv;
+	if (argc > 1) {
+		held_unseen();
+		return 0;
+	}
+	primary = victim_start(0);
 	TRY(cuDeviceGet(&device, 0));
 	work();
 	streams();
