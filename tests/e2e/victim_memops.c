@@ -6,6 +6,8 @@
  */
 #include "victim_link.h"
 
+#include "blocks.h"
+
 #define SIZE ((size_t)3 * MiB)
 
 static _Atomic bool is_over;
@@ -240,6 +242,21 @@ static void many(void)
 	printf("%u of many kept\n", n_kept);
 }
 
+/* What the program frees another may reach still, who registered it. */
+static void free_what_was_set(size_t size)
+{
+	CUdeviceptr p = victim_alloc(size), q;
+	unsigned yes = 1;
+
+	TRY(cuPointerSetAttribute(&yes, CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, p));
+	victim_free(p);
+	TRY(cuCtxSynchronize());
+	q = victim_alloc(size);
+	/* the driver's own may, since it knows who that is */
+	CHECK(q != p || pool_blocks() < 0);
+	victim_free(q);
+}
+
 int main(void)
 {
 	CUdeviceptr p, q, other[2];
@@ -250,6 +267,8 @@ int main(void)
 	CUdevice device;
 
 	victim_start(0);
+	free_what_was_set(SIZE);
+	free_what_was_set(KiB);
 	TRY(cuDeviceGet(&device, 0));
 	TRY(cuArrayCreate(&array, &bytes));
 	p = victim_alloc(SIZE);
