@@ -166,6 +166,42 @@ static void a_trim_before_no_thread_is_had(void **unused)
 	assert_child_ok(&c);
 }
 
+/* As a C library that puts more into a stack than is asked for. */
+static int create_if_usual(pthread_t *thread, const pthread_attr_t *attributes,
+			   void *(*run)(void *), void *argument)
+{
+	pthread_attr_t usual;
+	size_t bytes, least;
+
+	CHECK(pthread_attr_init(&usual) == 0);
+	CHECK(pthread_attr_getstacksize(&usual, &least) == 0);
+	CHECK(pthread_attr_getstacksize(attributes, &bytes) == 0);
+	return bytes < least
+		       ? EINVAL
+		       : pthread_create(thread, attributes, run, argument);
+}
+
+static void start_with_a_small_stack(void *unused)
+{
+	(void)unused;
+	alarm(60);
+	vs_knob_init();
+	vs_thread_create = create_if_usual;
+	vs_service_start();
+	vs_service_post_trim();
+	for (int i = 0; i < 500 && !fake_n_trims; i++)
+		sleep_ms(10);
+	CHECK(fake_n_trims == 1);
+}
+
+static void a_stack_that_is_too_small(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, start_with_a_small_stack, NULL);
+	assert_child_ok(&c);
+	assert_string_equal(c.err, "");
+}
+
 struct late_start {
 	void *(*run)(void *);
 	void *argument;
@@ -223,6 +259,7 @@ int main(void)
 		cmocka_unit_test(nobody_waits_for_the_loader),
 		cmocka_unit_test(an_end_before_the_thread_is_made),
 		cmocka_unit_test(a_trim_before_no_thread_is_had),
+		cmocka_unit_test(a_stack_that_is_too_small),
 		cmocka_unit_test(is_up_when_it_was_started),
 	};
 
