@@ -159,11 +159,19 @@ static void last_hold(void)
 	destroy(g);
 }
 
+static CUcontext owner_of(CUdeviceptr p)
+{
+	CUcontext owner;
+
+	TRY(cuPointerGetAttribute(&owner, CU_POINTER_ATTRIBUTE_CONTEXT, p));
+	return owner;
+}
+
 /* The driver refuses to destroy it: it goes on holding the primary one. */
 static void stays(void)
 {
 	struct green g = make();
-	CUdeviceptr p;
+	CUdeviceptr p, q;
 
 	TRY(cuCtxSetCurrent(g.ctx));
 	p = victim_alloc(6 * MiB);
@@ -173,6 +181,9 @@ static void stays(void)
 	printf("reset: %s\n", victim_name(cuDevicePrimaryCtxReset(device)));
 	churn(g.stream, 10);
 	printf("after both: %d\n", victim_is_filled(p, 6 * MiB, 3));
+	q = victim_alloc(6 * MiB);
+	printf("of one owner: %d\n", owner_of(q) == owner_of(p));
+	victim_free(q);
 	victim_free(p);
 	destroy(g);
 }
