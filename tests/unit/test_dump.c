@@ -28,6 +28,7 @@
 #include "child.h"
 #include "config.h"
 #include "fake_pool.h"
+#include "report/path.h"
 
 static struct child c;
 static char folder[] = "/tmp/vmmshim-dump.XXXXXX";
@@ -283,6 +284,19 @@ static void file_patterns(void **unused)
 	/* appended */
 	assert_non_null(strstr(strstr(content, "no device has a pool yet\n"),
 			       "libvmmshim"));
+}
+
+/* What is cut off would be another file. */
+static void too_long_a_name(void **unused)
+{
+	char out[8] = "";
+
+	(void)unused;
+	assert_true(vs_path_expand("/a/%%/b", out, sizeof(out)));
+	assert_string_equal(out, "/a/%/b");
+	assert_false(vs_path_expand("/a/%%/bcd", out, sizeof(out)));
+	assert_string_equal(out, "");
+	assert_false(vs_path_expand("/a/b/c/d/e", out, sizeof(out)));
 }
 
 static void unwritable(void **unused)
@@ -665,6 +679,7 @@ int main(void)
 		cmocka_unit_test(json),
 		cmocka_unit_test(json_is_valid),
 		cmocka_unit_test(file_patterns),
+		cmocka_unit_test(too_long_a_name),
 		cmocka_unit_test(unwritable),
 		cmocka_unit_test(full_disk),
 		cmocka_unit_test(after_a_torn_one),
