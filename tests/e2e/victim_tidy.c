@@ -200,6 +200,16 @@ static void held_unseen(void)
 	TRY(cuMemGetInfo(&after, &total));
 	printf("all is back: %d\n", after + 32 * MiB >= before);
 	work();
+	/* an end that is not seen at all; another may have its handle then */
+	TRY(retain(&ctx, device));
+	TRY(cuDevicePrimaryCtxRelease(device));
+	TRY(release(device));
+	TRY(cuCtxCreate_v2(&ctx, 0, device));
+	leave_much();
+	TRY(cuCtxDestroy(ctx));
+	victim_start(0);
+	TRY(cuMemGetInfo(&after, &total));
+	printf("that of another, too: %d\n", after + 32 * MiB >= before);
 }
 
 int main(int argc, char **argv)
