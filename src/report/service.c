@@ -197,8 +197,6 @@ static void *run(void *unused)
 		rung = vs_board_rung();
 		request = atomic_exchange(&requests, 0);
 		if (request & STOP) {
-			/* seen by whoever asks later, too */
-			atomic_fetch_or(&requests, STOP);
 			/* if the end has not waited for it: as there */
 			vs_pool_ending(false);
 			return unused;
