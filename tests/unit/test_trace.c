@@ -539,7 +539,8 @@ static void writing_fails(void **unused)
 /* A daemon closes all descriptors; the next file gets the number. */
 static void close_all(void *name)
 {
-	int fd;
+	int fd, status;
+	pid_t pid;
 
 	start();
 	vs_trace_alloc(1, 1);
@@ -548,6 +549,13 @@ static void close_all(void *name)
 		close(fd);
 	fd = open(name, O_RDWR | O_CREAT, 0600);
 	CHECK(fd == 3);
+	/* a child keeps it */
+	pid = fork();
+	if (pid == 0) {
+		vs_trace_forked();
+		_exit(fcntl(fd, F_GETFD) < 0);
+	}
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
 	vs_trace_alloc(2, 1);
 	vs_trace_flush();
 	vs_trace_alloc(3, 1);
