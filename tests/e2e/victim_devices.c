@@ -351,6 +351,8 @@ static void look_from_here(const char *when)
 	       victim_name(cuMemGetAddressRange(&base, &size, block[1])));
 	printf(" %d, set %s\n", base == block[1] && size == SIZE,
 	       victim_name(cuMemsetD8(block[1], 1, SIZE)));
+	/* or it is under way when the peer is reset */
+	TRY(cuCtxSynchronize());
 }
 
 /* What the driver does not take away is still there. */
