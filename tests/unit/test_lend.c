@@ -199,15 +199,21 @@ static CUresult CUDAAPI another_thread_comes(CUcontext ctx, CUevent event)
 	return wait_in(ctx, event);
 }
 
-/* Policy ordered: no work of that device may be given before. */
-static void test_two_threads_of_a_device_come(void **state)
+/* A block is handed out under its work, then a context of a peer is born. */
+static void hand_out_and_come(void)
 {
-	(void)state;
 	fake.lag_ns = NEVER;
 	give(large);
 	large = take(200 * MiB);
 	assert_false(is_all_complete());
 	vs_pool_ctx_born(NEWCOMER, 1);
+}
+
+/* Policy ordered: no work of that device may be given before. */
+static void test_two_threads_of_a_device_come(void **state)
+{
+	(void)state;
+	hand_out_and_come();
 	wait_in = vs_real.cuCtxWaitEvent;
 	vs_real.cuCtxWaitEvent = another_thread_comes;
 	vs_pool_reach(large, 1, false);
@@ -237,11 +243,7 @@ static void test_a_peer_comes_late(void **state)
 	unsigned long orders;
 
 	(void)state;
-	fake.lag_ns = NEVER;
-	give(large);
-	large = take(200 * MiB);
-	assert_false(is_all_complete());
-	vs_pool_ctx_born(NEWCOMER, 1);
+	hand_out_and_come();
 	orders = fake.orders;
 	assert_int_equal(vs_pool_peer(NEWCOMER, FAKE_CTX, true), CUDA_SUCCESS);
 	assert_int_not_equal(fake.orders, orders);

@@ -19,15 +19,20 @@
 static struct vs_fence *fence;
 static CUdeviceptr block;
 
+static int begin(void)
+{
+	block = take(4 * MiB);
+	fence = &vs_pool_of(0)->fence;
+	alarm(60); /* for a wait that never ends */
+	return 0;
+}
+
 static int fresh(void **state)
 {
 	(void)state;
 	fresh_driver((uint64_t)16 << 30);
 	vs_knobs.reuse = VS_REUSE_COMPLETE;
-	block = take(4 * MiB);
-	fence = &vs_pool_of(0)->fence;
-	alarm(60); /* for a wait that never ends */
-	return 0;
+	return begin();
 }
 
 static int fresh_old(void **state)
@@ -35,10 +40,8 @@ static int fresh_old(void **state)
 	(void)state;
 	fresh_driver((uint64_t)16 << 30);
 	make_driver_old();
-	block = take(4 * MiB);
-	fence = &vs_pool_of(0)->fence;
+	begin();
 	assert_false(fence->has_context_events);
-	alarm(60);
 	return 0;
 }
 
