@@ -135,6 +135,8 @@ static void end_window(struct vs_pool *pool, uint64_t now, uint64_t live,
 	pool->need_since = now;
 	pool->need = pool->most_before = pool->most_now;
 	pool->most_now = live;
+	pool->fall_before = pool->fall_now;
+	pool->fall_now = 0;
 }
 
 /*

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/meta.h"
+#include "pool/budget.h"
 #include "pool/mark.h"
 #include "pool/place.h"
 #include "pool/stitch.h"
@@ -25,7 +26,6 @@ static const struct {
 };
 
 enum {
-	SLACK = 44,	   /* held beyond Note [Need] in pool/grow.h; 1/1000 */
 	LEAST_SHARE = 512, /* no least above this share of the memory */
 	ALONE_SHARE = 6,   /* see is_alone() */
 	FINE_SHARE = 16,   /* see is_fine() */
@@ -55,20 +55,10 @@ static uint64_t round_up(uint64_t n, uint64_t unit)
 	return (n + unit - 1) / unit * unit;
 }
 
-/* Bytes that may be held for what the program needs. */
-static uint64_t budget(struct vs_pool *pool)
-{
-	uint64_t slack = pool->need / 1000 * (SLACK + vs_toll_slack(pool));
-	uint64_t most = pool->need + (slack < VS_FLOOR ? VS_FLOOR : slack);
-
-	most += vs_turnover_extra(pool);
-	return most < pool->memory_limit ? most : pool->memory_limit;
-}
-
-/* Bytes that may still be created within that. */
+/* Bytes that may still be created within what may be held. */
 static uint64_t allowance(struct vs_pool *pool)
 {
-	uint64_t most = budget(pool), held = pool->chunks.held;
+	uint64_t most = vs_budget(pool), held = pool->chunks.held;
 	uint64_t room = most > held ? most - held : 0;
 
 	return room > pool->anew ? room : pool->anew;
@@ -76,7 +66,7 @@ static uint64_t allowance(struct vs_pool *pool)
 
 uint64_t vs_plan_beyond(struct vs_pool *pool, uint64_t span)
 {
-	uint64_t most = budget(pool), held = pool->chunks.held;
+	uint64_t most = vs_budget(pool), held = pool->chunks.held;
 
 	held += round_up(span, VS_GRANULE);
 	return held > most ? held - most : 0;

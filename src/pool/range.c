@@ -137,6 +137,8 @@ static inline void set_live(struct vs_pool *pool, uint64_t live)
 		if (live > pool->need)
 			pool->need = live;
 	}
+	if (live + pool->fall_now < pool->need)
+		pool->fall_now = pool->need - live;
 }
 
 /* Brings the gauges of live memory up to date; lock. */

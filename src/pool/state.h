@@ -99,6 +99,7 @@ struct vs_pool {
 	uint64_t bare_tag;    /* ... a marker last covered this tag */
 	uint64_t need;	      /* bytes; see Note [Need] in pool/grow.h */
 	uint64_t most_now;    /* bytes live in the window of decay's */
+	uint64_t fall_now;    /* how far below need, at an allocation there */
 	uint64_t small_bytes; /* live small objects, when last added up */
 	/* ranges, asked for and given; written under lock, read anywhere */
 	_Atomic uint64_t live_bytes, live_spans, live_blocks;
@@ -148,6 +149,7 @@ struct vs_pool {
 	uint64_t shrunk, shrunk_from;	  /* decay's; last look: went, of all */
 	unsigned n_vain_looks;		  /* decay's, in a row */
 	uint64_t most_before;		  /* most_now of the last */
+	uint64_t fall_before;		  /* fall_now of the last */
 	_Atomic bool is_prepared;	  /* once; see pool/prepare.c */
 
 	/* small objects: what left the slabs for threads and is not back */
