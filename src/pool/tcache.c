@@ -198,9 +198,11 @@ static inline bool end_life(struct vs_slab *slab, unsigned i, uint64_t word)
 static inline void add_freed(struct vs_tcache *tc, struct vs_bin *bin,
 			     struct vs_obj obj)
 {
-	uint64_t tag = vs_fence_tag_freed(&tc->pool->fence);
+	uint64_t tag = vs_fence_tag(&tc->pool->fence);
 
+	/* else one before it was noted with this tag */
 	if (tag != bin->freed->tag) {
+		vs_fence_note(&tc->pool->fence.bare, tag);
 		bin->n_old = bin->freed->n;
 		bin->tag_old = bin->freed->tag;
 		bin->freed->tag = tag;
