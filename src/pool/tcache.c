@@ -23,28 +23,8 @@ enum { WIDE_TURNS = 64 }; /* of 8, two threads had half as many a marker */
 #define EACH_FREE ((uint64_t)2000)
 /* Serials taken at a time. */
 #define SERIALS 4096
-/* Objects that a bin's batch may hold at first. */
-enum { FIRST_CAP = 2 };
 
 static _Atomic uint64_t next_serial = 1;
-
-static inline void spin_lock(struct vs_tcache *tc)
-{
-	/*
-	 * The other side is a trim: rare, and it may have been preempted, by
-	 * this very thread where that has a real-time priority. So it sleeps
-	 * in the end: to yield would not let the other run.
-	 */
-	for (unsigned round = 0;
-	     atomic_exchange_explicit(&tc->spin, 1, memory_order_acquire);
-	     round++)
-		vs_vmm_pause(round);
-}
-
-static inline void spin_unlock(struct vs_tcache *tc)
-{
-	atomic_store_explicit(&tc->spin, 0, memory_order_release);
-}
 
 static __attribute__((noinline)) void more_serials(struct vs_tcache *tc)
 {
@@ -61,9 +41,9 @@ CUdeviceptr vs_tcache_take(struct vs_tcache *tc, size_t size)
 	struct vs_bin *bin = &tc->bin[vs_class_of(size)];
 	struct vs_obj obj;
 
-	spin_lock(tc);
+	vs_tcache_lock(tc);
 	if (__builtin_expect(!bin->idle || bin->idle->n == 0, 0)) {
-		spin_unlock(tc);
+		vs_tcache_unlock(tc);
 		return 0;
 	}
 	obj = bin->idle->obj[--bin->idle->n];
@@ -71,7 +51,7 @@ CUdeviceptr vs_tcache_take(struct vs_tcache *tc, size_t size)
 		more_serials(tc);
 	atomic_store_explicit(obj.word, VS_WORD(tc->serial++, size),
 			      memory_order_release);
-	spin_unlock(tc);
+	vs_tcache_unlock(tc);
 	vs_stat_bump(tc, allocs, 1);
 	vs_stat_bump(tc, alloc_spans, vs_class_size(vs_class_of(size)));
 	vs_stat_bump(tc, live_bytes, size);
@@ -111,7 +91,7 @@ static bool open_bin(struct vs_bin *bin)
 	}
 	bin->freed = freed;
 	bin->idle = idle;
-	bin->cap = FIRST_CAP;
+	bin->cap = VS_FIRST_CAP;
 	return true;
 }
 
@@ -150,10 +130,10 @@ static __attribute__((noinline)) bool make_room(struct vs_tcache *tc,
 	if (bin->freed->n > 0 && !(full = take_freed(bin)))
 		return bin->freed->n < VS_BATCH;
 	if (bin->cap == 0)
-		bin->cap = FIRST_CAP;
+		bin->cap = VS_FIRST_CAP;
 	else if (bin->cap * 2 <= cap_limit(tc, bin, class))
 		bin->cap *= 2;
-	spin_unlock(tc);
+	vs_tcache_unlock(tc);
 	if (full) {
 		pthread_mutex_lock(&pool->lock);
 		if (atomic_load(&tc->ctx->is_dead))
@@ -163,7 +143,7 @@ static __attribute__((noinline)) bool make_room(struct vs_tcache *tc,
 		pthread_mutex_unlock(&pool->lock);
 	}
 	vs_mark_wait_at_free(pool);
-	spin_lock(tc);
+	vs_tcache_lock(tc);
 	return true;
 }
 
@@ -235,14 +215,14 @@ CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
 				     !end_life(slab, i, word),
 			     0))
 		return VS_PASS;
-	spin_lock(tc);
+	vs_tcache_lock(tc);
 	if (__builtin_expect(!bin->freed || bin->freed->n >= bin->cap, 0) &&
 	    !make_room(tc, class)) {
-		spin_unlock(tc);
+		vs_tcache_unlock(tc);
 		put_beside(tc, slab, i);
 	} else {
 		add_freed(tc, bin, (struct vs_obj){p, &slab->words[i]});
-		spin_unlock(tc);
+		vs_tcache_unlock(tc);
 	}
 	vs_stat_bump(tc, frees, 1);
 	vs_stat_bump(tc, live_bytes, -VS_WORD_SIZE(word));
@@ -364,10 +344,10 @@ static bool refill_own(struct vs_tcache *tc, struct vs_bin *bin, unsigned class)
 {
 	bool is_filled = false;
 
-	spin_lock(tc);
+	vs_tcache_lock(tc);
 	if (bin->idle && !atomic_load(&tc->ctx->is_dead))
 		is_filled = bin->idle->n > 0 || turn_round(tc, bin, class);
-	spin_unlock(tc);
+	vs_tcache_unlock(tc);
 	return is_filled;
 }
 
@@ -380,94 +360,19 @@ bool vs_tcache_refill(struct vs_tcache *tc, unsigned class)
 	if (refill_own(tc, bin, class))
 		return true;
 	pthread_mutex_lock(&tc->pool->lock);
-	spin_lock(tc);
+	vs_tcache_lock(tc);
 	is_filled = !atomic_load(&tc->ctx->is_dead) && open_bin(bin);
 	if (is_filled && bin->idle->n == 0) {
-		wanted = bin->cap ? bin->cap : FIRST_CAP;
+		wanted = bin->cap ? bin->cap : VS_FIRST_CAP;
 		most = is_short ? 1 : space(bin);
 		if (wanted > most)
 			wanted = most;
 		is_filled = vs_slab_refill(tc->pool, tc->slabs, class, wanted,
 					   most, bin->idle) > 0;
 	}
-	spin_unlock(tc);
+	vs_tcache_unlock(tc);
 	pthread_mutex_unlock(&tc->pool->lock);
 	return is_filled;
-}
-
-/*
- * Empties one bin; pool.lock and spin held. Where there can be no marker a free
- * that hands a batch over waits at last; but a thread may end, or rest, before
- * its batches are full, time and again. So the next free here hands over, too.
- * What was freed stays where there is no host memory for it. Returns the bytes
- * of what left it.
- */
-static uint64_t flush_bin(struct vs_pool *pool, struct vs_tcache *tc,
-			  unsigned class, bool is_dying)
-{
-	struct vs_bin *bin = &tc->bin[class];
-	uint64_t n;
-
-	if (!bin->idle)
-		return 0;
-	n = bin->idle->n;
-	for (unsigned i = 0; i < bin->idle->n && !is_dying; i++)
-		vs_slab_put(pool, bin->idle->obj[i]);
-	bin->idle->n = 0;
-	if (bin->freed->n > 0 && !is_dying &&
-	    !vs_slab_return_few(pool, tc->slabs, class, bin->freed->obj,
-				bin->freed->n, bin->freed->tag))
-		return n * vs_class_size(class);
-	n += bin->freed->n;
-	bin->freed->n = bin->n_old = 0;
-	bin->cap = vs_fence_may_mark(&pool->fence) ? FIRST_CAP : 0;
-	return n * vs_class_size(class);
-}
-
-/* pool.lock and spin held. `is_dying`: the objects go with their slabs. */
-static uint64_t flush_bins(struct vs_pool *pool, struct vs_tcache *tc,
-			   bool is_dying)
-{
-	uint64_t bytes = 0;
-
-	for (unsigned c = 0; c < VS_N_CLASSES; c++)
-		bytes += flush_bin(pool, tc, c, is_dying);
-	return bytes;
-}
-
-static uint64_t flush_cache(struct vs_pool *pool, struct vs_tcache *tc,
-			    bool is_dying)
-{
-	uint64_t bytes = 0;
-
-	spin_lock(tc);
-	if (is_dying || !atomic_load(&tc->ctx->is_dead))
-		bytes = flush_bins(pool, tc, is_dying);
-	spin_unlock(tc);
-	return bytes;
-}
-
-/*
- * The empty batches of a thread that ends serve others: two of 4 KiB for each
- * class that it ever had anything of. What one could not be emptied of goes
- * home in it. pool.lock and spin held.
- */
-static void close_bins(struct vs_pool *pool, struct vs_tcache *tc)
-{
-	for (unsigned c = 0; c < VS_N_CLASSES; c++) {
-		struct vs_bin *bin = &tc->bin[c];
-		bool is_empty = bin->idle && bin->freed->n == 0;
-
-		/* cap 0: see flush_bin() */
-		if (!bin->idle || (is_empty && bin->cap == 0))
-			continue;
-		if (is_empty)
-			vs_meta_free(bin->freed, sizeof(*bin->freed));
-		else
-			vs_slab_return(pool, tc->slabs, c, bin->freed);
-		vs_meta_free(bin->idle, sizeof(*bin->idle));
-		bin->idle = bin->freed = NULL;
-	}
 }
 
 struct vs_tcache *vs_tcache_find(struct vs_thread *t, CUcontext handle)
@@ -508,13 +413,13 @@ struct vs_tcache *vs_tcache_make(struct vs_thread *t, struct vs_pool *pool,
 	if (!tc)
 		return NULL;
 	pthread_mutex_lock(&pool->lock);
-	spin_lock(tc);
+	vs_tcache_lock(tc);
 	/*
 	 * What the cache holds of a context that is just dying goes with it.
 	 * Its flush may be yet to come, and would not know the cache any more.
 	 */
 	if (tc->handle)
-		flush_bins(pool, tc, true);
+		vs_tcache_empty(pool, tc, true);
 	/* slabs that a dead one was given now would stay for ever */
 	tc->slabs = atomic_load(&ctx->is_dead) ? NULL : vs_slabs_of(pool, ctx);
 	if (tc->slabs) {
@@ -532,7 +437,7 @@ struct vs_tcache *vs_tcache_make(struct vs_thread *t, struct vs_pool *pool,
 			t->cache = tc;
 		}
 	}
-	spin_unlock(tc);
+	vs_tcache_unlock(tc);
 	pthread_mutex_unlock(&pool->lock);
 	if (is_new && !tc->slabs) {
 		vs_meta_free(tc, sizeof(*tc));
@@ -565,55 +470,6 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
 	pthread_mutex_unlock(&pool->lock);
 	vs_mark_wait_at_free(pool);
 	return CUDA_SUCCESS;
-}
-
-uint64_t vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx)
-{
-	uint64_t bytes = 0;
-
-	pthread_mutex_lock(&pool->lock);
-	VS_EACH_TCACHE (tc, pool) {
-		if (!ctx || tc->ctx == ctx)
-			bytes += flush_cache(pool, tc, ctx != NULL);
-	}
-	pthread_mutex_unlock(&pool->lock);
-	return bytes;
-}
-
-void vs_tcache_flush_unused(struct vs_pool *pool)
-{
-	VS_EACH_TCACHE (tc, pool) {
-		uint64_t calls = vs_stat_get(tc, allocs);
-
-		calls += vs_stat_get(tc, frees);
-		if (calls == tc->seen_calls && !tc->is_rested)
-			flush_cache(pool, tc, false);
-		tc->is_rested = calls == tc->seen_calls;
-		tc->seen_calls = calls;
-	}
-}
-
-/* The context may just be dying: what it still has here goes with it. */
-static void retire(struct vs_pool *pool, struct vs_tcache *tc)
-{
-	pthread_mutex_lock(&pool->lock);
-	spin_lock(tc);
-	flush_bins(pool, tc, atomic_load(&tc->ctx->is_dead));
-	close_bins(pool, tc);
-	tc->handle = NULL;
-	spin_unlock(tc);
-	vs_census_leave(&pool->census, tc);
-	pthread_mutex_unlock(&pool->lock);
-}
-
-void vs_tcache_exit(struct vs_thread *t)
-{
-	vs_thread_go_deeper(t);
-	for (struct vs_tcache *tc = t->cache; tc; tc = tc->next) {
-		if (tc->handle)
-			retire(tc->pool, tc);
-	}
-	vs_thread_come_back(t);
 }
 
 uint64_t vs_serial_next(void)

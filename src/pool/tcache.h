@@ -18,15 +18,18 @@
 #include <stdint.h>
 
 #include "base/thread.h"
+#include "driver/vmm.h"
 #include "pool/slab.h"
 
 /* Bytes that a bin's batch may hold at most: that of a thread in a loop. */
 #define VS_WIDE_BIN_BYTES ((size_t)64 << 20)
+/* Objects that it may hold at first. */
+enum { VS_FIRST_CAP = 2 };
 
 struct vs_bin {
 	struct vs_batch *idle;	/* ready to be handed out; NULL: never used */
 	struct vs_batch *freed; /* freed by this thread, tag = the newest */
-	/* objects a batch may hold now; grows with use; 0: see flush_bin() */
+	/* objects a batch may hold now; grows with use; 0: see pool/flush */
 	unsigned cap;
 	unsigned wide; /* turns to go with larger batches */
 	/* when a marker was last asked for, ticks; the thread's frees then */
@@ -62,6 +65,25 @@ struct vs_tcache {
 	bool is_rested;	     /* it was emptied then, and not used since */
 	struct vs_tcache *next_made; /* of the same pool; constant */
 };
+
+/* Spin: a cache's own. */
+static inline void vs_tcache_lock(struct vs_tcache *tc)
+{
+	/*
+	 * The other side is a trim: rare, and it may have been preempted, by
+	 * this very thread where that has a real-time priority. So it sleeps
+	 * in the end: to yield would not let the other run.
+	 */
+	for (unsigned round = 0;
+	     atomic_exchange_explicit(&tc->spin, 1, memory_order_acquire);
+	     round++)
+		vs_vmm_pause(round);
+}
+
+static inline void vs_tcache_unlock(struct vs_tcache *tc)
+{
+	atomic_store_explicit(&tc->spin, 0, memory_order_release);
+}
 
 /* Each of a pool's caches that a thread has; all others are empty. Lock. */
 #define VS_EACH_TCACHE(tc, pool)                                               \
@@ -119,6 +141,12 @@ uint64_t vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx);
  * Takes the spinlocks. Lock.
  */
 void vs_tcache_flush_unused(struct vs_pool *pool);
+/*
+ * Empties every bin of one, and returns the bytes. `is_dying`: the objects go
+ * with their slabs. Lock and spin.
+ */
+uint64_t vs_tcache_empty(struct vs_pool *pool, struct vs_tcache *tc,
+			 bool is_dying);
 /* The thread ends. */
 void vs_tcache_exit(struct vs_thread *t);
 /* A number no other allocation of the process has. */
