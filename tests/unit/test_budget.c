@@ -4,6 +4,7 @@
  * counting driver (fake.h), behind a GPU so late that all of it comes to use.
  */
 #include "fake_test.h"
+#include "pool/budget.h"
 
 #define DEVICE (139 * GiB)
 #define BLOCKS 16
@@ -77,6 +78,22 @@ static void test_what_comes_and_goes_takes_slack(void **state)
 	assert_in_range(beyond(), 9 * GiB / 2, 7 * GiB);
 }
 
+/* Or some would go home at its end, and come again. */
+static void test_that_lasts_for_a_window_more(void **state)
+{
+	struct vs_pool *pool;
+
+	(void)state;
+	for (int i = 0; i < 60; i++)
+		take(GiB);
+	come_and_go(4000, 4);
+	pool = vs_pool_by_index(0);
+	fake.now += 31 * 1000 * MS;
+	vs_pool_tick();
+	assert_in_range(vs_budget(pool) - pool->need, pool->need / 24,
+			pool->need / 22);
+}
+
 /* It is what it was lately that counts: Note [Need] in pool/grow.h. */
 static void test_what_came_and_went_is_forgotten(void **state)
 {
@@ -101,6 +118,7 @@ int main(void)
 		T(what_stays_takes_no_slack),
 		T(a_device_that_is_half_full_has_enough),
 		T(what_comes_and_goes_takes_slack),
+		T(that_lasts_for_a_window_more),
 		T(what_came_and_went_is_forgotten),
 	};
 
