@@ -246,8 +246,8 @@ static bool claim(struct slot *s, uint32_t me)
 	uint32_t owner = atomic_load(&s->pid);
 
 	/* one that has left may be a zombie for long */
-	if (owner != 0 && !atomic_load(&s->is_closed) &&
-	    !vs_process_is_gone((pid_t)owner))
+	if (owner == NOBODY_YET || (owner != 0 && !atomic_load(&s->is_closed) &&
+				    !vs_process_is_gone((pid_t)owner)))
 		return false;
 	if (!atomic_compare_exchange_strong(&s->pid, &owner, NOBODY_YET))
 		return false;

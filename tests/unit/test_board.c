@@ -545,6 +545,45 @@ static int remove_segments(void)
 	return n;
 }
 
+/* Where the segment that this process has names another; or NULL. */
+static volatile uint32_t *find_name(pid_t pid)
+{
+	struct shmid_ds about;
+	uint32_t *words;
+	int id;
+
+	if (attached(&id) != 1 || shmctl(id, IPC_STAT, &about) != 0)
+		return NULL;
+	words = shmat(id, NULL, 0);
+	for (size_t i = 0; i < about.shm_segsz / sizeof(*words); i++)
+		if (words[i] == (uint32_t)pid)
+			return &words[i];
+	return NULL;
+}
+
+/* A process is stopped just as it takes a slot over, and another comes. */
+static int come_amid_a_claim(void)
+{
+	volatile uint32_t *name;
+	pid_t gone;
+
+	vs_board_join();
+	gone = neighbour(LEAVES, 97);
+	name = find_name(gone);
+	if (!name)
+		return 1;
+	end(gone);
+	*name = UINT32_MAX;
+	neighbour(ANSWERS, 97);
+	return *name != UINT32_MAX;
+}
+
+static void test_a_slot_is_taken_over_by_one(void **state)
+{
+	(void)state;
+	apart(0, come_amid_a_claim);
+}
+
 /* Somebody removes the segment, as for a user who logs out. */
 static int meet_again(void)
 {
@@ -682,6 +721,7 @@ int main(void)
 		T(the_last_to_leave_removes_it),
 		T(no_segment_of_the_programs_is_removed),
 		T(what_the_killed_left_is_removed),
+		T(a_slot_is_taken_over_by_one),
 		T(who_was_together_meets_again),
 		T(what_was_left_goes),
 		T(who_comes_as_the_last_leaves_is_not_alone),
