@@ -6,6 +6,7 @@
 #ifndef VS_BASE_CANCEL_H
 #define VS_BASE_CANCEL_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <time.h>
 
@@ -25,13 +26,17 @@ static inline void vs_cancel_let(int saved)
 	pthread_setcancelstate(saved, NULL);
 }
 
-/* Less than a second; a signal may end it early. */
+/*
+ * Less than a second; no signal ends it early, since who waits may count how
+ * often.
+ */
 static inline void vs_cancel_free_sleep(long ns)
 {
-	const struct timespec time = {.tv_nsec = ns};
+	struct timespec time = {.tv_nsec = ns};
 	int saved = vs_cancel_hold();
 
-	vs_sys_nanosleep(&time, NULL);
+	while (vs_sys_nanosleep(&time, &time) != 0 && errno == EINTR)
+		;
 	vs_cancel_let(saved);
 }
 

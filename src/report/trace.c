@@ -399,8 +399,6 @@ void vs_trace_forked(void)
  */
 static void __attribute__((destructor)) at_exit(void)
 {
-	const struct timespec tick = {.tv_nsec = VS_MS};
-
 	if (!vs_trace_is_on || owner != vs_sys_getpid())
 		return;
 	vs_cancel_hold();
@@ -410,6 +408,6 @@ static void __attribute__((destructor)) at_exit(void)
 			pthread_mutex_unlock(&lock);
 			return;
 		}
-		vs_sys_nanosleep(&tick, NULL);
+		vs_cancel_free_sleep(VS_MS);
 	}
 }

@@ -18,6 +18,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -427,6 +428,28 @@ static void exit_waits_a_little(void **unused)
 	assert_child_ok(&c);
 }
 
+static void nothing(int number)
+{
+	(void)number;
+}
+
+/* A profiler's timer, or the program's own, goes on to the end. */
+static void exit_amid_signals(void *unused)
+{
+	const struct itimerval often = {{.tv_usec = 100}, {.tv_usec = 100}};
+
+	signal(SIGALRM, nothing);
+	setitimer(ITIMER_REAL, &often, NULL);
+	exit_in_short_trim(unused);
+}
+
+static void exit_waits_amid_signals(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, exit_amid_signals, NULL);
+	assert_child_ok(&c);
+}
+
 static void fork_with_thread(void *unused)
 {
 	int status;
@@ -676,6 +699,7 @@ int main(void)
 		cmocka_unit_test(exit_is_not_held_up),
 		cmocka_unit_test(exit_waits_for_a_refresh),
 		cmocka_unit_test(exit_waits_a_little),
+		cmocka_unit_test(exit_waits_amid_signals),
 		cmocka_unit_test(exit_ends_a_trim),
 		cmocka_unit_test(exit_outlasts_a_trim),
 		cmocka_unit_test(forked),
