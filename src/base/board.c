@@ -508,19 +508,24 @@ static bool has_left(const struct ask *a)
 	       atomic_compare_exchange_strong(&a->slot->pid, &owner, 0);
 }
 
-static uint64_t wait_for(const struct ask *a, uint64_t until)
+/* At most `patience` (ns), of which the time that it took is taken. */
+static uint64_t wait_for(const struct ask *a, uint64_t *patience)
 {
+	uint64_t last = vs_clock_ns(CLOCK_MONOTONIC);
+
 	while (!is_answered(a)) {
 		uint32_t seen = atomic_load(&a->entry->answered);
-		uint64_t now = vs_clock_ms();
+		uint64_t ms = (*patience + VS_MS - 1) / VS_MS, passed;
 
-		if (now >= until)
+		if (ms == 0)
 			return 0;
 		if (has_left(a))
 			return 1; /* what it had is the driver's again */
 		if (!is_answered(a))
 			doze(&a->entry->answered, seen,
-			     until - now < GLANCE_MS ? until - now : GLANCE_MS);
+			     ms < GLANCE_MS ? ms : GLANCE_MS);
+		passed = vs_clock_passed(&last, vs_clock_ns(CLOCK_MONOTONIC));
+		*patience -= passed < *patience ? passed : *patience;
 	}
 	return atomic_load(&a->entry->given) - a->given;
 }
@@ -528,7 +533,7 @@ static uint64_t wait_for(const struct ask *a, uint64_t until)
 static uint64_t ask_all(struct board *b, uint64_t device, uint64_t ms,
 			int *n_out)
 {
-	uint64_t until = vs_clock_ms() + ms, bytes = 0;
+	uint64_t patience = ms * VS_MS, bytes = 0;
 	struct ask *asks; /* not on the stack, which may be small */
 	int n = 0, saved = errno;
 
@@ -539,7 +544,7 @@ static uint64_t ask_all(struct board *b, uint64_t device, uint64_t ms,
 	for (int i = 0; i < N_SLOTS; i++)
 		n += ask(&b->slot[i], device, &asks[n]);
 	for (int i = 0; i < n; i++)
-		bytes += wait_for(&asks[i], until);
+		bytes += wait_for(&asks[i], &patience);
 	*n_out = n;
 	vs_meta_free(asks, N_SLOTS * sizeof(*asks));
 	errno = saved;

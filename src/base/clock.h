@@ -40,6 +40,22 @@ static inline uint64_t vs_clock_stamp_ns(void)
 	return vs_clock_ns_of(t);
 }
 
+/*
+ * A process may be stopped while it waits (a signal, a frozen container), and
+ * those whom it waits for with it. So between two looks at the clock no more
+ * than this passes for who waits; ns.
+ */
+#define VS_PASSES_MOST (100 * VS_MS)
+
+/* What passed since `last`, which becomes `now`. */
+static inline uint64_t vs_clock_passed(uint64_t *last, uint64_t now)
+{
+	uint64_t passed = now - *last;
+
+	*last = now;
+	return passed < VS_PASSES_MOST ? passed : VS_PASSES_MOST;
+}
+
 /* Of CLOCK_MONOTONIC, in ms. */
 static inline uint64_t vs_clock_ms(void)
 {

@@ -4,6 +4,7 @@
  * all work (beside a capture, or where no context takes an event).
  */
 #include "base/cancel.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "driver/loader.h"
@@ -73,14 +74,14 @@ static void be_curt(struct vs_fence *f)
 static bool wait_for_oldest(struct vs_fence *f, uint64_t epoch, uint64_t began,
 			    uint64_t patience_ns)
 {
-	for (unsigned round = 0; !vs_fence_is_complete(f, epoch); round++) {
-		uint64_t took;
+	uint64_t last = began, took = 0;
 
+	for (unsigned round = 0; !vs_fence_is_complete(f, epoch); round++) {
 		if (vs_fence_poll(f))
 			return true;
 		if (atomic_load_explicit(&f->is_broken, memory_order_relaxed))
 			return false;
-		took = vs_vmm_clock() - began;
+		took += vs_clock_passed(&last, vs_vmm_clock());
 		if (took + atomic_load(&f->in_vain) > COURTESY)
 			be_curt(f);
 		if (took > patience_ns) {
@@ -311,7 +312,7 @@ enum { BARRIERS = 2 };
 
 bool vs_fence_barrier_for(struct vs_fence *f, uint64_t patience_ns)
 {
-	uint64_t tag = vs_fence_tag(f), began = vs_vmm_clock();
+	uint64_t tag = vs_fence_tag(f), last = vs_vmm_clock(), took = 0;
 	int n_started = 0;
 
 	if (patience_ns == UINT64_MAX)
@@ -319,7 +320,8 @@ bool vs_fence_barrier_for(struct vs_fence *f, uint64_t patience_ns)
 	if (vs_fence_may_mark(f) && vs_fence_record(f))
 		return false;
 	for (unsigned round = 0; !vs_fence_is_complete(f, tag); round++) {
-		if (vs_vmm_clock() - began >= patience_ns)
+		took += vs_clock_passed(&last, vs_vmm_clock());
+		if (took >= patience_ns)
 			return false;
 		if (!atomic_exchange(&f->has_barrier, true)) {
 			bool may_start = n_started++ < BARRIERS;

@@ -201,8 +201,8 @@ static void test_an_answer_is_waited_for(void **state)
 	end(pid);
 }
 
-/* In a child: after `delay_ms`; what it was given, to the exit status. */
-static pid_t ask_beside(uint64_t named, unsigned delay_ms)
+/* In a child: after `delay_ms`; whether it was given any, to the status. */
+static pid_t ask_beside(uint64_t named, unsigned delay_ms, uint64_t ms)
 {
 	pid_t pid = fork();
 
@@ -212,7 +212,7 @@ static pid_t ask_beside(uint64_t named, unsigned delay_ms)
 	vs_board_forked();
 	vs_board_join();
 	usleep(delay_ms * 1000);
-	_exit(ask(named, 10000) > 0 ? 0 : 1);
+	_exit(ask(named, ms) > 0 ? 0 : 1);
 }
 
 static void expect_served(pid_t pid)
@@ -230,7 +230,7 @@ static void test_the_slow_are_not_deaf(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < 6; i++)
-		beside[i] = ask_beside(device(45), i * 700);
+		beside[i] = ask_beside(device(45), i * 700, 10000);
 	usleep(3900000);
 	assert_int_equal(ask(device(45), 5000) % GIVEN, 0);
 	assert_int_equal(n_asked, 1);
@@ -250,7 +250,7 @@ static void test_what_is_given_once_is_seen_by_two(void **state)
 			usleep(2700000);
 		kill(pid, SIGSTOP);
 		waitpid(pid, NULL, WUNTRACED); /* it is */
-		beside = ask_beside(device(48), 0);
+		beside = ask_beside(device(48), 0, 10000);
 		usleep(50000);
 		if (fork() == 0) {
 			usleep(50000);
@@ -262,6 +262,24 @@ static void test_what_is_given_once_is_seen_by_two(void **state)
 		wait(NULL);
 		end(pid);
 	}
+}
+
+/* Nor is who was stopped with the one who asks, as a container is. */
+static void test_the_stopped_are_waited_for(void **state)
+{
+	pid_t pid = neighbour(ANSWERS_LATE, 49);
+	pid_t beside = ask_beside(device(49), 0, 1500);
+
+	(void)state;
+	usleep(300000);
+	kill(pid, SIGSTOP);
+	kill(beside, SIGSTOP);
+	usleep(2000000);
+	kill(beside, SIGCONT);
+	usleep(20000);
+	kill(pid, SIGCONT);
+	expect_served(beside);
+	end(pid);
 }
 
 /* One who does not answer costs some seconds once, not each time. */
@@ -710,6 +728,7 @@ int main(void)
 		T(an_answer_is_waited_for),
 		T(the_slow_are_not_deaf),
 		T(what_is_given_once_is_seen_by_two),
+		T(the_stopped_are_waited_for),
 		T(the_deaf_are_waited_for_once),
 		T(who_leaves_or_dies_is_not_waited_for),
 		T(slots_are_taken_over),

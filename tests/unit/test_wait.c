@@ -73,6 +73,24 @@ static void test_each_marker_is_waited_for_once(void **state)
 	}
 }
 
+#define STOPPED (60000 * MS)
+
+static void be_stopped(unsigned round)
+{
+	fake.now += round == 10 ? STOPPED : 10000;
+}
+
+/* What the process was stopped for is no patience of its. */
+static void test_a_wait_goes_on_once_stopped(void **state)
+{
+	(void)state;
+	record(STOPPED + LAG);
+	vs_vmm_pause = be_stopped;
+	assert_true(vs_fence_wait(fence, 3 * PATIENCE));
+	record(STOPPED + LAG);
+	assert_false(vs_fence_wait(fence, 2 * PATIENCE));
+}
+
 static CUresult CUDAAPI has_no_answer(CUevent event)
 {
 	(void)event;
@@ -343,6 +361,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(each_marker_is_waited_for_once),
+		T(a_wait_goes_on_once_stopped),
 		T(no_answer_is_no_end),
 		T(no_barrier_where_a_marker_can_be_had),
 		T(a_marker_is_waited_for_by_itself),
