@@ -23,7 +23,7 @@ struct fetch {
 	uint32_t batch;	   /* pieces to ask for at a time */
 	CUdeviceptr base;  /* 0: not yet reserved */
 	uint64_t bytes, mapped;
-	bool may_retry; /* a connection that broke before the first reply */
+	bool may_retry; /* a connection that broke */
 	bool is_reset;	/* it did */
 };
 
@@ -56,7 +56,7 @@ static CUresult unreachable(struct fetch *f)
 			       "it does not answer");
 	default:
 		f->is_reset = true;
-		if (f->may_retry && f->n == 0)
+		if (f->may_retry)
 			return CUDA_ERROR_INVALID_HANDLE;
 		return because(f, CUDA_ERROR_INVALID_HANDLE,
 			       "the connection broke");
@@ -241,13 +241,16 @@ static CUresult talk(struct fetch *f)
 	return r;
 }
 
-/* An exporter that lost its socket (daemons close all) makes a new one. */
+/*
+ * An exporter that lost its socket (daemons close all) makes a new one; and one
+ * that closed the connection, as this process was stopped, takes it in again.
+ */
 static CUresult fetch(struct fetch *f)
 {
 	const struct timespec tick = {.tv_nsec = 50000000};
 	CUresult r = talk(f);
 
-	if (!f->is_reset || f->n > 0)
+	if (!f->is_reset)
 		return r;
 	f->may_retry = false;
 	vs_sys_nanosleep(&tick, NULL);

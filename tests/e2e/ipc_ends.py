@@ -278,6 +278,40 @@ def exporter_stopped():
     timer.join()
 
 
+def relay(listener, handle, times):
+    """Takes one in, and passes on so many requests and their replies."""
+    s, _ = listener.accept()
+    with s, connect(handle) as real:
+        for _ in range(times):
+            request = s.recv(100)
+            if not request:
+                return
+            real.send(request)
+            reply, fds = answer(real)
+            s.sendmsg([REPLY.pack(*reply)],
+                      [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
+                        array.array("i", fds))])
+            close_all(fds)
+
+
+@test
+def importer_stopped():
+    """It is taken for gone, amid an open, and comes again."""
+    exporter, importer = Puppet("VMMSHIM_CHUNK_SIZE=2M"), Puppet()
+    p, handle = exporter.share(60 * MiB, 3)
+    key = os.urandom(16)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(name_of(key))
+        listener.listen()
+        listener.settimeout(5 * SLOW)
+        importer.send("open", forge(handle, key=key))
+        relay(listener, handle, 2)
+        relay(listener, handle, 60)
+    q = importer.ok_line().split()[0]
+    expect(importer.say("check", q, 60 * MiB, 3), "ok")
+    importer.do("close", q)
+
+
 @test
 def exporter_ends_stopped():
     """Nobody waits for it then."""
