@@ -12,8 +12,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/knob.h"
@@ -131,15 +133,20 @@ static void test_nobody_waits_for_ever(void **state)
 				 real_clock() + 30 * MS));
 	assert_int_equal(errno, ETIMEDOUT);
 	close(pair[0]);
+	/* nor for one that has gone */
+	assert_false(vs_ipc_send(pair[1], text, sizeof(text), NULL, 0,
+				 real_clock() + 30 * MS));
+	assert_int_equal(errno, EPIPE);
 	close(pair[1]);
 }
 
 static void test_a_key_finds_its_socket(void **state)
 {
 	unsigned char key[16], other[16];
-	int listener, here, there;
+	int listener, here, there, n_before;
 
 	(void)state;
+	n_before = count_files();
 	vs_vmm_clock = real_clock;
 	assert_true(vs_ipc_key(key) && vs_ipc_key(other));
 	assert_memory_not_equal(key, other, sizeof(key));
@@ -154,10 +161,69 @@ static void test_a_key_finds_its_socket(void **state)
 	assert_true(vs_ipc_is_same_user(there));
 	assert_int_equal(vs_ipc_connect(other, 0), -1);
 	assert_int_equal(errno, ECONNREFUSED);
+	assert_true(fcntl(listener, F_GETFD) & FD_CLOEXEC);
+	assert_true(fcntl(here, F_GETFD) & FD_CLOEXEC);
 	close(listener);
 	assert_int_equal(vs_ipc_connect(key, 0), -1);
 	close(here);
 	close(there);
+	assert_int_equal(count_files(), n_before);
+}
+
+/* What it prints would go to a peer. */
+static void test_a_program_without_standard_input(void **state)
+{
+	int saved = dup(STDIN_FILENO), listener, here;
+	unsigned char key[16];
+
+	(void)state;
+	assert_true(saved >= 0 && vs_ipc_key(key));
+	close(STDIN_FILENO);
+	listener = vs_ipc_listen(key);
+	here = vs_ipc_connect(key, 0);
+	assert_int_equal(fcntl(STDIN_FILENO, F_GETFD), -1);
+	dup2(saved, STDIN_FILENO);
+	assert_true(listener >= 0 && here >= 0);
+	close(saved);
+	close(listener);
+	close(here);
+}
+
+static void *accept_late(void *listener)
+{
+	const struct timespec tick = {.tv_nsec = 30000000};
+
+	nanosleep(&tick, NULL);
+	close(accept(*(int *)listener, NULL, NULL));
+	return NULL;
+}
+
+/* More at once than a listener keeps waiting. */
+static void test_many_connect(void **state)
+{
+	int listener, here[256], n = 0, last;
+	unsigned char key[16];
+	pthread_t thread;
+
+	(void)state;
+	vs_vmm_clock = real_clock;
+	assert_true(vs_ipc_key(key));
+	listener = vs_ipc_listen(key);
+	assert_true(listener >= 0);
+	alarm(20); /* for a wait that never ends */
+	while (n < 256 && (last = vs_ipc_connect(key, 0)) >= 0)
+		here[n++] = last;
+	assert_int_equal(errno, EAGAIN);
+	assert_int_equal(pthread_create(&thread, NULL, accept_late, &listener),
+			 0);
+	last = vs_ipc_connect(key, real_clock() + 30000 * MS);
+	alarm(0);
+	assert_true(last >= 0);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	close(last);
+	close(listener);
+	while (n > 0)
+		close(here[--n]);
 }
 
 /* --- pieces --------------------------------------------------------------- */
@@ -331,6 +397,8 @@ int main(void)
 		cmocka_unit_test(test_descriptors_travel),
 		cmocka_unit_test(test_nobody_waits_for_ever),
 		cmocka_unit_test(test_a_key_finds_its_socket),
+		cmocka_unit_test(test_a_program_without_standard_input),
+		cmocka_unit_test(test_many_connect),
 		cmocka_unit_test_setup(test_pieces_hold_the_allocation, fresh),
 		cmocka_unit_test_setup(test_pieces_are_exported_in_parts,
 				       fresh),
