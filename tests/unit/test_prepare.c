@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/meta.h"
@@ -368,23 +369,32 @@ static void test_owner_beside_a_change(void **state)
 	assert_null(wrong);
 }
 
-/* Bytes of the arena where the system's policy is this. */
+/* Bytes of the arena of the driver's only device. */
+static uint64_t arena(void)
+{
+	struct vs_pool *pool;
+
+	take(MiB);
+	pool = vs_pool_of(0);
+	return pool->end - pool->base;
+}
+
+/* The same where the system's policy is this. */
 static uint64_t arena_where(const char *policy)
 {
 	char path[] = "/tmp/test_prepare.XXXXXX";
 	int fd = mkstemp(path);
-	struct vs_pool *pool;
+	uint64_t size;
 
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, policy, 2), 2);
 	close(fd);
 	fresh_driver(139 * GiB);
 	vs_meta_overcommit_path = path;
-	take(MiB);
+	size = arena();
 	unlink(path);
 	vs_meta_overcommit_path = "/dev/null";
-	pool = vs_pool_of(0);
-	return pool->end - pool->base;
+	return size;
 }
 
 /* 38 MiB of tables for 195. */
@@ -399,6 +409,44 @@ static void test_an_arena_where_tables_count(void **state)
 	assert_int_equal(arena_where("2\n"), 1024 * GiB);
 }
 
+/* As that of a program which has limited itself to half of all addresses. */
+static void test_an_arena_within_a_limit(void **state)
+{
+	struct rlimit before, limit;
+
+	(void)state;
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+	skip(); /* they have most of them */
+#endif
+	assert_int_equal(getrlimit(RLIMIT_AS, &before), 0);
+	limit = before;
+	limit.rlim_cur = 65536 * GiB;
+	if (limit.rlim_cur > limit.rlim_max)
+		skip();
+	fresh_driver(139 * GiB);
+	assert_int_equal(setrlimit(RLIMIT_AS, &limit), 0);
+	assert_int_equal(arena(), 2048 * GiB);
+	assert_int_equal(setrlimit(RLIMIT_AS, &before), 0);
+}
+
+static CUresult CUDAAPI thirty_two(int *out)
+{
+	*out = 32;
+	return CUDA_SUCCESS;
+}
+
+/* A half of all addresses is the program's, however many devices there are. */
+static void test_an_arena_beside_many(void **state)
+{
+	(void)state;
+#if defined(__SANITIZE_THREAD__)
+	skip(); /* it leaves few addresses */
+#endif
+	fresh_driver(139 * GiB);
+	vs_real.cuDeviceGetCount = thirty_two;
+	assert_int_equal(arena(), 2048 * GiB);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -410,7 +458,8 @@ int main(void)
 		T(a_small_program_at_rest),	T(a_program_that_begins_late),
 		T(not_where_unwanted),		T(driver_refuses),
 		T(owner_of_huge_blocks),	T(owner_beside_a_change),
-		T(an_arena_where_tables_count),
+		T(an_arena_where_tables_count), T(an_arena_within_a_limit),
+		T(an_arena_beside_many),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
