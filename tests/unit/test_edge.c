@@ -118,6 +118,25 @@ static void test_life_with_little_address_space(void **state)
 	assert_in_range(live_on_four_gib(16 * GiB), 0, 4 * EDGE / 200);
 }
 
+/*
+ * A real one's memory is no whole number of granules, but where a heap begins
+ * is, also where its addresses are as few as its memory.
+ */
+static void test_a_device_of_an_odd_size(void **state)
+{
+	static const size_t sizes[] = {64 * KiB, 4 * MiB, 64 * MiB};
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		fresh_driver(GiB + 5 * MiB + 64 * KiB);
+		fake.space = 8 * GiB;
+		give(take(sizes[i]));
+		for (size_t n = 0; n * sizes[i] < GiB / 10 * 9; n++)
+			take(sizes[i]);
+		assert_int_equal(fake.natives, 0);
+	}
+}
+
 static CUresult map_after_fault(CUdeviceptr at, size_t size, size_t offset,
 				CUmemGenericAllocationHandle handle,
 				unsigned long long flags)
@@ -499,6 +518,7 @@ int main(void)
 		T(the_last_granule_is_had),
 		T(life_at_the_edge_of_the_device),
 		T(life_with_little_address_space),
+		T(a_device_of_an_odd_size),
 		T(a_fault_is_the_drivers_to_word),
 		T(addresses_come_back_little_by_little),
 		T(a_vain_request_makes_no_small_chunks),
