@@ -205,6 +205,27 @@ static void test_what_is_vast_begins_at_a_stretch(void **state)
 	}
 }
 
+/* Or wherever it fits, if there is no more room than that. */
+static void test_what_is_vast_fits_where_no_stretch_does(void **state)
+{
+	static const uint64_t rests[] = {2 * MiB, 300 * MiB, 900 * MiB};
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		struct vs_pool *pool;
+		CUdeviceptr p;
+
+		fresh_driver(139 * GiB);
+		pool = vs_pool_for(0);
+		lay_heap(pool, VS_HEAP_LARGE, 0, 2 * GiB + 16 * MiB + rests[i]);
+		take(16 * MiB);
+		p = take(2 * GiB);
+		assert_true(p + 2 * GiB <= pool->heap[VS_HEAP_LARGE].end);
+		assert_int_equal(fake.natives, 0);
+		heap_check(pool);
+	}
+}
+
 /* Where large blocks share no chunks they do not there, either. */
 static void test_blocks_that_are_alone_share_nothing_there(void **state)
 {
@@ -330,6 +351,7 @@ int main(void)
 		T(what_lies_elsewhere_is_not_of_it),
 		T(it_does_not_sleep),
 		T(what_is_vast_begins_at_a_stretch),
+		T(what_is_vast_fits_where_no_stretch_does),
 		T(blocks_that_are_alone_share_nothing_there),
 		T(what_went_from_the_trunk_is_filled),
 		T(what_has_no_room_there_lies_elsewhere),
