@@ -10,8 +10,8 @@ import time
 
 from ipc_kit import (BIRTH, GONE, HAS_SPACE, MAX_CLIENTS, OK, REPLY, REQUEST,
                      SLOW, Failed, KiB, MiB, Puppet, answer, ask, close_all,
-                     connect, expect, forge, name_of, pair, round_trip, stop,
-                     test, true, unpack)
+                     connect, cpu_seconds, expect, forge, name_of, pair,
+                     round_trip, stop, test, true, unpack)
 
 
 @test
@@ -23,6 +23,7 @@ def exporter_ends_before_open():
         start = time.monotonic()
         expect(importer.say("open", handle), "CUDA_ERROR_INVALID_HANDLE")
         true(time.monotonic() - start < SLOW, "that took long")
+        true("vmmshim" not in importer.log(), "it warns of that")
 
 
 @test
@@ -270,11 +271,13 @@ def stop_until(exporter, number, seconds):
 
 @test
 def exporter_stopped():
-    """It does not answer for some seconds: it is waited for."""
+    """It does not answer for some seconds: it is waited for, in sleep."""
     exporter, importer = pair()
     p, handle = exporter.share(3 * MiB)
     timer = stop_until(exporter, signal.SIGCONT, 3.5)
+    began = cpu_seconds(importer)
     importer.do("close", importer.do("open", handle))
+    true(cpu_seconds(importer) - began < 0.3 * SLOW, "it spins")
     timer.join()
 
 

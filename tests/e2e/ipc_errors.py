@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
 """ipc_errors: arguments, handles and processes that are not what they seem."""
+import array
 import os
+import socket
 import subprocess
 
-from ipc_kit import (BIRTH, HAS_SPACE, REAL, REFUSED, TOP, MiB, Puppet,
-                     answer, ask, connect, expect, forge, pair, test, true,
-                     unpack)
+from ipc_kit import (BIRTH, FAILED, GONE, HAS_SPACE, REAL, REFUSED, REPLY,
+                     SLOW, TOP, MiB, Puppet, answer, ask, close_all, connect,
+                     expect, forge, name_of, pair, test, true, unpack)
 
 
 @test
@@ -21,6 +23,9 @@ def arguments():
     broken = handle[:-2] + ("00" if handle[-2:] != "00" else "01")
     expect(importer.say("open", broken), plain.say("open", broken),
            "a broken handle goes to the driver")
+    newer = forge(handle, magic=unpack(handle)[0] + (1 << 56))
+    expect(importer.say("open", newer), plain.say("open", newer),
+           "one of another version of the shim goes to the driver")
     expect(importer.say("close", "1000"), plain.say("close", "1000"))
     q = importer.do("open", handle)
     true(importer.say("close", f"{int(q, 16) + 512:x}") != "ok", "interior")
@@ -170,3 +175,66 @@ def import_fails():
             importer.balanced(before)
             importer.do("close", importer.do("open", handle))
             importer.end()
+
+
+def relay(importer, exporter):
+    """Passes on what two sockets say until the first has no more to ask."""
+    while (asked := importer.recv(100)):
+        exporter.send(asked)
+        reply, fds = answer(exporter)
+        importer.sendmsg([REPLY.pack(*reply)],
+                         [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
+                           array.array("i", fds))])
+        close_all(fds)
+
+
+def listen_by(key):
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(name_of(key))
+    listener.listen()
+    listener.settimeout(5 * SLOW)
+    return listener
+
+
+@test
+def connection_breaks():
+    """
+    As of an exporter whose listening socket was closed with all others while
+    somebody connected. It has a new one a moment later.
+    """
+    real, importer = pair()
+    p, handle = real.share(3 * MiB, 5)
+    key = os.urandom(16)
+    for n_broken in 1, 2:
+        before = importer.log()
+        with listen_by(key) as listener:
+            importer.send("open", forge(handle, key=key))
+            for _ in range(n_broken):
+                listener.accept()[0].close()
+            if n_broken == 1:
+                with listener.accept()[0] as s, connect(handle) as t:
+                    relay(s, t)
+                q = importer.ok_line()
+                expect(importer.say("check", q, 3 * MiB, 5), "ok")
+                importer.do("close", q)
+            else:
+                expect(importer.line(), "CUDA_ERROR_INVALID_HANDLE")
+        expect(importer.log()[len(before):].count("the connection broke"),
+               n_broken - 1, "lines of the log")
+
+
+@test
+def exporter_refuses():
+    """What it may answer, and what the program is told."""
+    real, importer = pair()
+    p, handle = real.share(3 * MiB)
+    key = os.urandom(16)
+    for status, result, want in (
+            (GONE, 0, "INVALID_VALUE"), (REFUSED, 0, "INVALID_VALUE"),
+            (FAILED, 999, "MAP_FAILED")):
+        with listen_by(key) as listener:
+            importer.send("open", forge(handle, key=key))
+            with listener.accept()[0] as s:
+                s.recv(100)
+                s.send(REPLY.pack(status, result, *[0] * 11))
+                expect(importer.line(), "CUDA_ERROR_" + want, str(status))

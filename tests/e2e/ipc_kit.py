@@ -259,6 +259,12 @@ def close_all(fds):
         os.close(fd)
 
 
+def cpu_seconds(puppet):
+    with open(f"/proc/{puppet.pid}/stat", encoding="ascii") as stat:
+        user, system = stat.read().rsplit(")", 1)[1].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 def violations(puppet):
     """What the simulator's judge, or a sanitizer, said of a puppet."""
     return [line for line in puppet.log().splitlines()

@@ -5,7 +5,7 @@ import resource
 import time
 
 from ipc_kit import (MAX_CLIENTS, OK, KiB, MiB, Puppet, Skipped, answer, ask,
-                     close_all, connect, expect, pair, round_trip, test, true,
+                     close_all, connect, cpu_seconds, expect, pair, round_trip, test, true,
                      unpack)
 
 
@@ -231,12 +231,6 @@ def leave(puppet, n):
     return limit(puppet, puppet.files() + n)
 
 
-def cpu_seconds(puppet):
-    with open(f"/proc/{puppet.pid}/stat", encoding="ascii") as stat:
-        user, system = stat.read().rsplit(")", 1)[1].split()[11:13]
-    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
-
-
 @test
 def few_descriptors_left():
     """poll() refuses more of them than a program may have."""
@@ -438,6 +432,39 @@ def close_under_work():
     q = old.do("open", handle)
     old.do("busy", q, 3 * MiB)
     old.do("close", q)
+
+
+@test
+def close_under_work_of_others():
+    """
+    Of another context of the device that opened it, where the memory is on a
+    second one, and of peers: with access before, or by it and then a copy.
+    """
+    exporter = Puppet(devices=2)
+    exporter.do("context", "device1")
+    importer = Puppet("SIM_LAG_US=50000", devices=3)
+    p, handle = exporter.share(3 * MiB)
+    q = importer.do("open", handle)
+    importer.do("context", "new")
+    importer.do("busy", q, MiB)
+    importer.do("context", "0")
+    importer.do("close", q)
+    p, handle = Puppet().share(3 * MiB)
+    importer.do("context", "destroy")
+    importer.do("context", "device1")
+    importer.do("peers")
+    importer.do("context", "device2")
+    r = importer.do("alloc", MiB)
+    for is_copied in False, True:
+        importer.do("context", "0")
+        q = importer.do("open", handle)
+        importer.do("context", "1")
+        importer.do("busy", q, MiB)
+        if is_copied:
+            importer.do("context", "2")
+            importer.do("copy", r, MiB, int(q, 16))
+        importer.do("context", "0")
+        importer.do("close", q)
 
 
 @test
