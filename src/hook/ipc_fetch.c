@@ -161,11 +161,11 @@ static CUresult take(struct fetch *f, const struct vs_ipc_reply *a,
 }
 
 /* The exporter, or somebody, is short of descriptors: again in a moment. */
-static bool is_retried(const struct fetch *f, const struct vs_ipc_reply *a)
+static bool is_retried(const struct vs_ipc_reply *a, uint64_t end)
 {
 	const struct timespec tick = {.tv_nsec = 2000000};
 
-	if (a->status != VS_IPC_BUSY || vs_vmm_clock() >= f->deadline)
+	if (a->status != VS_IPC_BUSY || vs_vmm_clock() >= end)
 		return false;
 	vs_sys_nanosleep(&tick, NULL);
 	return true;
@@ -198,12 +198,13 @@ static CUresult ask(struct fetch *f)
 {
 	struct vs_ipc_request q = {
 		.id = f->h->id, .first = f->n, .max = f->batch};
+	uint64_t end = vs_vmm_clock() + PATIENCE;
 	struct vs_ipc_reply a = {0};
 	int fds[VS_IPC_BATCH];
 	ssize_t got;
 
-	f->deadline = vs_vmm_clock() + PATIENCE;
 	do {
+		f->deadline = vs_vmm_clock() + PATIENCE;
 		if (!vs_ipc_send(f->socket, &q, sizeof(q), NULL, 0,
 				 f->deadline))
 			return unreachable(f);
@@ -214,7 +215,7 @@ static CUresult ask(struct fetch *f)
 			return unreachable(f);
 		if (got != (ssize_t)sizeof(a))
 			a.status = UINT32_MAX;
-	} while (is_retried(f, &a));
+	} while (is_retried(&a, end));
 	if (a.status == VS_IPC_BUSY)
 		return because(f, CUDA_ERROR_OUT_OF_MEMORY,
 			       "it has no file descriptor left");

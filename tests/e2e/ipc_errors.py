@@ -2,12 +2,15 @@
 """ipc_errors: arguments, handles and processes that are not what they seem."""
 import array
 import os
+import select
 import socket
 import subprocess
+import time
 
-from ipc_kit import (BIRTH, FAILED, GONE, HAS_SPACE, REAL, REFUSED, REPLY,
-                     SLOW, TOP, MiB, Puppet, answer, ask, close_all, connect,
-                     expect, forge, name_of, pair, test, true, unpack)
+from ipc_kit import (BIRTH, BUSY, FAILED, GONE, HAS_SPACE, REAL, REFUSED,
+                     REPLY, SLOW, TOP, MiB, Puppet, answer, ask, close_all,
+                     connect, cpu_seconds, expect, forge, name_of, pair, test,
+                     true, unpack)
 
 
 @test
@@ -238,3 +241,23 @@ def exporter_refuses():
                 s.recv(100)
                 s.send(REPLY.pack(status, result, *[0] * 11))
                 expect(importer.line(), "CUDA_ERROR_" + want, str(status))
+
+
+@test
+def exporter_is_short_for_long():
+    """It has no descriptor to send, each time it is asked, and often enough."""
+    real, importer = pair()
+    p, handle = real.share(3 * MiB)
+    key = os.urandom(16)
+    end = time.monotonic() + 10 * SLOW
+    began = cpu_seconds(importer)
+    with listen_by(key) as listener:
+        importer.send("open", forge(handle, key=key))
+        while select.select([listener, importer.process.stdout], [], [],
+                            5 * SLOW)[0] == [listener]:
+            with listener.accept()[0] as s:
+                while s.recv(100):
+                    true(time.monotonic() < end, "it asks for ever")
+                    s.send(REPLY.pack(BUSY, 0, *[0] * 11))
+        expect(importer.line(), "CUDA_ERROR_OUT_OF_MEMORY")
+    true(cpu_seconds(importer) - began < 0.3 * SLOW, "it spins")
