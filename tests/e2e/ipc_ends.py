@@ -542,6 +542,25 @@ def lost_socket():
 
 
 @test
+def replaced_socket():
+    """And that has files of its own by their numbers at once."""
+    exporter = Puppet("SIM_BACKING=memfd")
+    p = exporter.do("alloc", 1000)
+    handle = exporter.do("get", p)
+    id = unpack(handle)[2]
+    with connect(handle) as client:
+        ask(client, id + 1)
+        expect(answer(client)[0][0], GONE)
+        time.sleep(0.1 * SLOW)  # its thread is to wait by now
+        exporter.do("replacefiles")
+        Puppet().say("open", handle)
+        with connect(handle) as s:
+            ask(s, id + 1)
+            expect(answer(s)[0][0], GONE, "the socket is back")
+    exporter.do("checkfiles")
+
+
+@test
 def no_descriptor_left():
     """A process that has none for the socket: an error, and no handle."""
     exporter = Puppet()

@@ -8,6 +8,8 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -189,6 +191,34 @@ static void close_all_files(void)
 {
 	for (int fd = 3; fd < 64; fd++)
 		close(fd);
+	printf("ok\n");
+}
+
+/* As a daemon that has something of its own by the same numbers at once. */
+static void replace_files(void)
+{
+	int pair[2];
+
+	CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0);
+	CHECK(dup2(pair[0], 64) == 64 && dup2(pair[1], 65) == 65);
+	CHECK(write(65, "mine", 4) == 4);
+	for (int fd = 3; fd < 64; fd++)
+		CHECK(dup2(64, fd) == fd);
+	printf("ok\n");
+}
+
+/* What came there is its own, too. */
+static void check_files(void)
+{
+	struct stat one, other;
+	char text[8];
+
+	CHECK(fstat(64, &one) == 0);
+	for (int fd = 3; fd < 64; fd++) {
+		CHECK(fstat(fd, &other) == 0);
+		CHECK(other.st_ino == one.st_ino);
+	}
+	CHECK(recv(64, text, sizeof(text), MSG_DONTWAIT) == 4);
 	printf("ok\n");
 }
 
@@ -567,6 +597,10 @@ static void obey(char *line)
 		leave_child();
 	else if (strcmp(verb, "closefiles") == 0)
 		close_all_files();
+	else if (strcmp(verb, "replacefiles") == 0)
+		replace_files();
+	else if (strcmp(verb, "checkfiles") == 0)
+		check_files();
 	else if (strcmp(verb, "info") == 0)
 		info();
 	else if (strcmp(verb, "cycle") == 0)
