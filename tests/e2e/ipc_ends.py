@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """ipc_ends: ends and crashes of either process, at every step."""
 import array
+import contextlib
 import os
 import signal
 import socket
@@ -256,9 +257,23 @@ def many_clients_hang():
     for s in talkers[:MAX_CLIENTS]:
         ask(s, unpack(handle)[2])
         close_all(answer(s)[1])
+    began = cpu_seconds(exporter)
+    time.sleep(0.5)
+    true(cpu_seconds(exporter) - began < 0.2, "it spins")
     for s in talkers:
         s.close()
     importer.do("close", importer.do("open", handle))
+
+
+@test
+def silent_clients():
+    """They have been stopped, it seems: they make room for others at last."""
+    exporter, importer = pair()
+    p, handle = exporter.share(3 * MiB)
+    silent = [connect(handle) for _ in range(MAX_CLIENTS)]
+    importer.do("close", importer.do("open", handle))
+    for s in silent:
+        s.close()
 
 
 def stop_until(exporter, number, seconds):
@@ -505,6 +520,15 @@ def exporter_leaves_off():
     importer.do("close", importer.do("open", handle))
 
 
+def has_socket(pid):
+    files = f"/proc/{pid}/fd"
+    for fd in os.listdir(files):
+        with contextlib.suppress(FileNotFoundError):
+            if "socket:" in os.readlink(f"{files}/{fd}"):
+                return True
+    return False
+
+
 @test
 def fork():
     """Children open nothing, serve nothing and hold nothing."""
@@ -512,6 +536,15 @@ def fork():
     p, handle = exporter.share(3 * MiB)
     expect(exporter.say("child", handle), "ok", "exporter's child")
     expect(importer.say("child", handle), "ok", "importer's child")
+    importer.do("close", importer.do("open", handle))
+    with connect(handle) as s:
+        for id in unpack(handle)[2], 0:  # the second when the first is done
+            ask(s, id)
+            close_all(answer(s)[1])
+        expect(exporter.say("child", handle), "ok", "its child later")
+        child = int(exporter.do("start"))
+        true(not has_socket(child), "a program that was started has a socket")
+        os.kill(child, signal.SIGKILL)
     child = int(exporter.do("leave"))
     importer.do("close", importer.do("open", handle))
     exporter.kill()

@@ -136,6 +136,19 @@ def other_user():
     # nor does root get the memory of another user's process
     _, handle = importer.share(MiB)
     expect(exporter.say("open", handle), "CUDA_ERROR_INVALID_VALUE")
+    # nor is one asked that has the name of a process that has ended
+    key = os.urandom(16)
+    listener = listen_by(key)
+    impostor = os.fork()
+    if impostor == 0:
+        os.setresuid(65534, 65534, 65534)
+        listener.listen()  # so it counts as this user's
+        os._exit(1 if listener.accept()[0].recv(100) else 0)
+    time.sleep(0.3 * SLOW)
+    expect(exporter.say("open", forge(handle, key=key)),
+           "CUDA_ERROR_INVALID_VALUE")
+    expect(os.waitpid(impostor, 0)[1], 0, "an impostor was asked")
+    listener.close()
     # a client that does not care whom it talks to is refused all the same
     s = connect(handle)
     ask(s, unpack(handle)[2])

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -168,23 +169,80 @@ static void print_attributes(CUdeviceptr p)
 						       (void *)(uintptr_t)p)));
 }
 
-/* A child of a process that uses CUDA: its calls fail, nothing hangs. */
+/* Open descriptors of this process that are sockets. */
+static int count_sockets(void)
+{
+	struct stat about;
+	int n = 0;
+
+	for (int fd = 0; fd < 256; fd++)
+		n += fstat(fd, &about) == 0 && S_ISSOCK(about.st_mode);
+	return n;
+}
+
+enum { IS_GOOD, HAS_OPENED, HAS_SOCKETS, HAS_LOST };
+
+/* Opens of threads of their own, which have a socket each. */
+static int n_beside;
+
+static int live_as_child(CUipcMemHandle handle, const int *mine, int n)
+{
+	CUdeviceptr p;
+
+	for (int i = 0; i < n; i++)
+		if (fcntl(mine[i], F_GETFD) < 0)
+			return HAS_LOST;
+	if (count_sockets() > n_beside)
+		return HAS_SOCKETS;
+	return cuIpcOpenMemHandle(&p, handle, 1) == CUDA_SUCCESS ? HAS_OPENED
+								 : IS_GOOD;
+}
+
+/*
+ * A child of a process that uses CUDA: its calls fail, nothing hangs, it has
+ * the program's files and no others.
+ */
 static void try_child(const char *text)
 {
+	static const char *const what[] = {
+		[IS_GOOD] = "ok",
+		[HAS_OPENED] = "child opened it",
+		[HAS_SOCKETS] = "child has sockets",
+		[HAS_LOST] = "child lost a file",
+	};
 	CUipcMemHandle handle = read_handle(text);
-	CUdeviceptr p;
-	int status;
+	int status, mine[16];
 	pid_t pid;
 
+	for (int i = 0; i < 16; i++)
+		CHECK((mine[i] = open("/dev/null", O_RDONLY)) >= 0);
 	fflush(stdout);
 	pid = fork();
-	if (pid == 0) {
-		CUresult result = cuIpcOpenMemHandle(&p, handle, 1);
-
-		_exit(result == CUDA_SUCCESS ? 1 : 0);
-	}
+	if (pid == 0)
+		_exit(live_as_child(handle, mine, 16));
 	CHECK(waitpid(pid, &status, 0) == pid);
-	printf(status == 0 ? "ok\n" : "child opened it\n");
+	for (int i = 0; i < 16; i++)
+		close(mine[i]);
+	printf("%s\n", WIFEXITED(status) && WEXITSTATUS(status) <= HAS_LOST
+			       ? what[WEXITSTATUS(status)]
+			       : "child died");
+}
+
+/* A program that is started, not by a fork that the shim hears of. */
+static void start_program(void)
+{
+	char name[] = "sleep", seconds[] = "1000";
+	char *const words[] = {name, seconds, NULL};
+	posix_spawn_file_actions_t actions;
+	pid_t pid;
+
+	/* the pipes are the test's: it waits for their end */
+	CHECK(posix_spawn_file_actions_init(&actions) == 0);
+	for (int fd = 0; fd < 3; fd++)
+		CHECK(posix_spawn_file_actions_addclose(&actions, fd) == 0);
+	CHECK(posix_spawnp(&pid, words[0], &actions, NULL, words, NULL) == 0);
+	posix_spawn_file_actions_destroy(&actions);
+	printf("ok %d\n", (int)pid);
 }
 
 static void close_all_files(void)
@@ -335,12 +393,14 @@ static void open_beside(const char *text)
 {
 	beside.handle = read_handle(text);
 	CHECK(pthread_create(&beside.thread, NULL, open_in_thread, NULL) == 0);
+	n_beside++;
 	printf("ok\n");
 }
 
 static void join_open(void)
 {
 	CHECK(pthread_join(beside.thread, NULL) == 0);
+	n_beside--;
 	if (is_fine(beside.result))
 		printf("ok %llx\n", beside.p);
 }
@@ -593,6 +653,8 @@ static void obey(char *line)
 		print_attributes(p);
 	else if (strcmp(verb, "child") == 0)
 		try_child(text);
+	else if (strcmp(verb, "start") == 0)
+		start_program();
 	else if (strcmp(verb, "leave") == 0)
 		leave_child();
 	else if (strcmp(verb, "closefiles") == 0)
