@@ -48,6 +48,28 @@ static CUresult load(void)
 	return cuModuleLoadData(&module, vs_kernels_ptx);
 }
 
+static CUresult load_with_options(void)
+{
+	CUmodule other;
+
+	return cuModuleLoadDataEx(&other, vs_kernels_ptx, 0, NULL, NULL);
+}
+
+static CUresult load_fat_binary(void)
+{
+	CUmodule other;
+
+	return cuModuleLoadFatBinary(&other, vs_kernels_ptx);
+}
+
+static CUresult load_library(void)
+{
+	CUlibrary other;
+
+	return cuLibraryLoadData(&other, vs_kernels_ptx, NULL, NULL, 0, NULL,
+				 NULL, 0);
+}
+
 static CUresult get_function(void)
 {
 	CUfunction function;
@@ -219,6 +241,37 @@ static CUresult set_node_in_exec(void)
 	return cuGraphExecNodeSetParams(executable, node, &params);
 }
 
+static CUresult instantiate_with_params(void)
+{
+	CUDA_GRAPH_INSTANTIATE_PARAMS params = {0};
+	CUgraphExec exec;
+
+	return cuGraphInstantiateWithParams(&exec, graph, &params);
+}
+
+static CUfunction fill(void)
+{
+	CUfunction function;
+
+	return cuKernelGetFunction(&function, kernel) ? NULL : function;
+}
+
+static CUresult get_kernel_function(void)
+{
+	return fill() ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
+static CUresult launch_kernel(void)
+{
+	return cuLaunchKernel(fill(), 1, 1, 1, 32, 1, 1, 0, NULL, arguments,
+			      NULL);
+}
+
+static CUresult launch_kernel_ex(void)
+{
+	return cuLaunchKernelEx(&launch, fill(), arguments, NULL);
+}
+
 static CUresult enable_peer(void)
 {
 	return cuCtxEnablePeerAccess(contexts[1], 0);
@@ -229,6 +282,13 @@ static CUresult create_stream(void)
 	CUstream stream;
 
 	return cuStreamCreate(&stream, 0);
+}
+
+static CUresult create_urgent_stream(void)
+{
+	CUstream stream;
+
+	return cuStreamCreateWithPriority(&stream, 0, 0);
 }
 
 static CUresult create_green_stream(void)
@@ -248,11 +308,69 @@ static CUresult allocate_pitched(void)
 	return cuMemAllocPitch_v2(&p, &pitch, (size_t)3 << 30, 1, 4);
 }
 
+static CUresult allocate_managed(void)
+{
+	CUdeviceptr p;
+
+	return cuMemAllocManaged(&p, 4096, CU_MEM_ATTACH_GLOBAL);
+}
+
+static CUresult allocate_async(void)
+{
+	CUdeviceptr p;
+
+	return cuMemAllocAsync(&p, 4096, NULL);
+}
+
+static CUresult allocate_from_pool(void)
+{
+	CUmemoryPool pool;
+	CUdeviceptr p;
+
+	if (cuDeviceGetDefaultMemPool(&pool, 0))
+		return CUDA_ERROR_UNKNOWN;
+	return cuMemAllocFromPoolAsync(&p, 4096, pool, NULL);
+}
+
+static CUresult create_array(void)
+{
+	const CUDA_ARRAY_DESCRIPTOR description = {16, 16, CU_AD_FORMAT_FLOAT,
+						   1};
+	CUarray array;
+
+	return cuArrayCreate_v2(&array, &description);
+}
+
+static const CUDA_ARRAY3D_DESCRIPTOR cube = {16, 16, 16, CU_AD_FORMAT_FLOAT,
+					     1,	 0};
+
+static CUresult create_array_3d(void)
+{
+	CUarray array;
+
+	return cuArray3DCreate_v2(&array, &cube);
+}
+
+static CUresult create_mipmapped_array(void)
+{
+	CUmipmappedArray array;
+
+	return cuMipmappedArrayCreate(&array, &cube, 2);
+}
+
+static CUresult set_limit(void)
+{
+	return cuCtxSetLimit(CU_LIMIT_STACK_SIZE, 2048);
+}
+
 static const struct {
 	const char *name;
 	CUresult (*make)(void);
 } calls[] = {
 	{"cuModuleLoadData", load},
+	{"cuModuleLoadDataEx", load_with_options},
+	{"cuModuleLoadFatBinary", load_fat_binary},
+	{"cuLibraryLoadData", load_library},
 	{"cuModuleGetFunction", get_function},
 	{"cuModuleGetGlobal_v2", get_global},
 	{"cuLibraryGetModule", get_module},
@@ -274,12 +392,24 @@ static const struct {
 	{"cuGraphInstantiate", instantiate},
 	{"cuGraphInstantiate_v2", instantiate_v2},
 	{"cuGraphInstantiateWithFlags", instantiate_with_flags},
+	{"cuGraphInstantiateWithParams", instantiate_with_params},
 	{"cuGraphExecKernelNodeSetParams_v2", set_kernel_in_exec},
 	{"cuGraphExecNodeSetParams", set_node_in_exec},
+	{"cuKernelGetFunction", get_kernel_function},
+	{"cuLaunchKernel", launch_kernel},
+	{"cuLaunchKernelEx", launch_kernel_ex},
 	{"cuCtxEnablePeerAccess", enable_peer},
+	{"cuCtxSetLimit", set_limit},
 	{"cuStreamCreate", create_stream},
+	{"cuStreamCreateWithPriority", create_urgent_stream},
 	{"cuGreenCtxStreamCreate", create_green_stream},
 	{"cuMemAllocPitch_v2", allocate_pitched},
+	{"cuMemAllocManaged", allocate_managed},
+	{"cuMemAllocAsync", allocate_async},
+	{"cuMemAllocFromPoolAsync", allocate_from_pool},
+	{"cuArrayCreate_v2", create_array},
+	{"cuArray3DCreate_v2", create_array_3d},
+	{"cuMipmappedArrayCreate", create_mipmapped_array},
 };
 
 #define N_CALLS (sizeof(calls) / sizeof(calls[0]))
