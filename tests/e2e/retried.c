@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * retried [all|stream]: makes calls that take device memory, each with idle
- * memory in the pool, and prints what they answer; without an argument only
- * their names. stream: what takes it for a stream of another device, where the
- * idle memory is.
+ * retried [all|stream|null]: makes calls that take device memory, each with
+ * idle memory in the pool, and prints what they answer; without an argument
+ * only their names. stream: what takes it for a stream of another device, where
+ * the idle memory is. null: without what they are to look into.
  */
 #include <cuda.h>
 #include <stdio.h>
@@ -479,6 +479,20 @@ static int make_in_stream(void)
 	return 0;
 }
 
+static int make_of_nothing(void)
+{
+	CUmemGenericAllocationHandle handle;
+	CUmodule other;
+	int n;
+
+	printf("%d %d %d %d\n",
+	       (int)cuModuleLoadDataEx(&other, vs_kernels_ptx, 3, NULL, NULL),
+	       (int)cuLaunchKernelEx(NULL, fill(), arguments, NULL),
+	       (int)cuOccupancyMaxActiveClusters(&n, fill(), NULL),
+	       (int)cuMemCreate(&handle, 2 << 20, NULL, 0));
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	if (argc < 2) {
@@ -488,5 +502,7 @@ int main(int argc, char **argv)
 	}
 	if (start())
 		return 1;
+	if (strcmp(argv[1], "null") == 0)
+		return make_of_nothing();
 	return strcmp(argv[1], "stream") == 0 ? make_in_stream() : make_all();
 }
