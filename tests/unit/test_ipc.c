@@ -24,6 +24,7 @@
 #include "driver/real.h"
 #include "driver/vmm.h"
 #include "fake.h"
+#include "hook/ipc_fetch.h"
 #include "hook/ipc_wire.h"
 #include "pool/pool.h"
 #include "pool/share.h"
@@ -226,6 +227,50 @@ static void test_many_connect(void **state)
 		close(here[--n]);
 }
 
+static uint64_t quick_now;
+
+/* Of which two seconds have gone by at each look. */
+static uint64_t quick_clock(void)
+{
+	return quick_now += 2001 * MS;
+}
+
+static CUresult CUDAAPI import_none(CUmemGenericAllocationHandle *handle,
+				    void *of, CUmemAllocationHandleType type)
+{
+	(void)handle, (void)of, (void)type;
+	return CUDA_ERROR_UNKNOWN;
+}
+
+/* It lives, and does not even take importers in; or these are too many. */
+static void test_a_stopped_exporter_is_waited_for_half_a_minute(void **state)
+{
+	uint64_t began = quick_now, bytes;
+	int listener, here[256], n = 0;
+	struct vs_ipc_handle h = {0};
+	CUdeviceptr p;
+
+	(void)state;
+	vs_log_level = VS_LOG_NONE;
+	vs_real.cuMemImportFromShareableHandle = import_none;
+	assert_true(vs_ipc_key(h.key));
+	listener = vs_ipc_listen(h.key);
+	vs_vmm_clock = quick_clock;
+	alarm(20); /* for a wait that never ends */
+	assert_int_equal(vs_ipc_fetch(&h, &p, &bytes),
+			 CUDA_ERROR_INVALID_VALUE);
+	alarm(0);
+	assert_in_range(quick_now - began, 30000 * MS, 50000 * MS);
+	while (n < 256 && (here[n] = vs_ipc_connect(h.key, 0)) >= 0)
+		n++;
+	assert_int_equal(vs_ipc_fetch(&h, &p, &bytes),
+			 CUDA_ERROR_INVALID_VALUE);
+	vs_vmm_clock = real_clock;
+	close(listener);
+	while (n > 0)
+		close(here[--n]);
+}
+
 /* --- pieces --------------------------------------------------------------- */
 
 static unsigned n_exports, fail_export;
@@ -399,6 +444,8 @@ int main(void)
 		cmocka_unit_test(test_a_key_finds_its_socket),
 		cmocka_unit_test(test_a_program_without_standard_input),
 		cmocka_unit_test(test_many_connect),
+		cmocka_unit_test(
+			test_a_stopped_exporter_is_waited_for_half_a_minute),
 		cmocka_unit_test_setup(test_pieces_hold_the_allocation, fresh),
 		cmocka_unit_test_setup(test_pieces_are_exported_in_parts,
 				       fresh),
