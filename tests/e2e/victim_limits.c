@@ -4,10 +4,12 @@
  *
  *   space, data    address space (ulimit -v) or data (ulimit -d) is limited: it
  *                  uses CUDA, and most of what it may have for itself
+ *   tight          address space is limited to little more than it wants
  *   little         data is limited to less than the pool's tables
  *   locked         keeps all its memory resident
  *   devices        uses all devices, and a good part of the machine's addresses
  *   taken          has most addresses itself, uses all devices, and maps more
+ *   nearly         has nearly all
  *   small, middle  address space is limited to much: it fills the device with
  *                  blocks of one size
  *   few            fills the device with small blocks, for which the pool has
@@ -213,6 +215,9 @@ int main(int argc, char **argv)
 	if (!strcmp(argv[1], "space"))
 		use(RLIMIT_AS, status("VmSize:"), 64 * GiB, 44 * GiB,
 		    PROT_NONE);
+	else if (!strcmp(argv[1], "tight"))
+		use(RLIMIT_AS, status("VmSize:"), 6 * GiB, 4 * GiB + GiB / 2,
+		    PROT_NONE);
 	else if (!strcmp(argv[1], "small"))
 		fill(64 * KiB);
 	else if (!strcmp(argv[1], "middle"))
@@ -231,6 +236,8 @@ int main(int argc, char **argv)
 		use_devices(16384 * GiB);
 	else if (!strcmp(argv[1], "taken"))
 		use_devices_in(512 * GiB, 100 * GiB);
+	else if (!strcmp(argv[1], "nearly"))
+		use_devices_in(24 * GiB, 10 * GiB);
 	else if (!strcmp(argv[1], "little"))
 		use(RLIMIT_DATA, status("VmData:"), 140 * MiB, 60 * MiB,
 		    PROT_READ | PROT_WRITE);
