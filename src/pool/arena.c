@@ -130,7 +130,7 @@ bool vs_arena_lay_out(struct vs_pool *pool)
 	if (!table)
 		return false;
 	if (vs_knobs.guard) {
-		large_end -= 8 * sixteenth / VS_GRANULE * VS_GRANULE;
+		large_end -= 8 * sixteenth;
 		vs_guard_init(pool, large_end);
 	}
 	pool->slabs_end = slabs_end;
