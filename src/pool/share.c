@@ -53,8 +53,7 @@ bool vs_share_describe(CUdeviceptr base, uint64_t id, struct vs_share *out)
 	if (!pool)
 		return false;
 	pthread_mutex_lock(&pool->lock);
-	while (p < end && piece_at(pool, p, &piece) &&
-	       (piece.offset == 0 || share.n == 0)) {
+	while (p < end && piece_at(pool, p, &piece)) {
 		if (share.n++ == 0)
 			share.offset = piece.offset;
 		share.bytes += piece.size;

@@ -25,8 +25,7 @@ struct vs_share {
 
 /*
  * Describes the allocation that starts at `base`. False when it is not the
- * one named `id` any more, when chunks of its device cannot travel, or when
- * its pieces do not join: one in the middle is used in part only.
+ * one named `id` any more, or when chunks of its device cannot travel.
  */
 bool vs_share_describe(CUdeviceptr base, uint64_t id,
 		       struct vs_share *share_out);
