@@ -33,6 +33,12 @@ def arguments():
     q = importer.do("open", handle)
     true(importer.say("close", f"{int(q, 16) + 512:x}") != "ok", "interior")
     true(exporter.say("get", "1000") == "CUDA_ERROR_INVALID_VALUE", "get")
+    bad = "CUDA_ERROR_INVALID_VALUE"
+    if not REAL:  # not known of others
+        expect(importer.say("nowhere", handle), f"{bad} {bad}")
+    exporter.do("context", "none")
+    expect(exporter.say("get", p), "CUDA_ERROR_INVALID_CONTEXT", "get")
+    exporter.do("context", "0")
     exporter.do("free", p)
     true(exporter.say("get", p) == "CUDA_ERROR_INVALID_VALUE", "get, freed")
     importer.do("context", "none")

@@ -372,6 +372,17 @@ static void open_handle(const char *text, unsigned flags, int version)
 		printf("ok %llx\n", p);
 }
 
+/* Both calls, with nowhere to put what they say. */
+static void try_nowhere(const char *text, CUdeviceptr p)
+{
+	CUresult got = cuIpcGetMemHandle(NULL, p);
+
+	printf("%s %s\n", victim_name(got),
+	       victim_name(
+		       cuIpcOpenMemHandle(NULL, read_handle(text),
+					  CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)));
+}
+
 /* An open in a thread of its own, until "join" asks what came of it. */
 static struct {
 	pthread_t thread;
@@ -618,6 +629,8 @@ static bool obey_memory(const char *verb, const char *text, CUdeviceptr p,
 		open_handle(text, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS, 10000);
 	} else if (strcmp(verb, "open0") == 0) {
 		open_handle(text, 0, 11000);
+	} else if (strcmp(verb, "nowhere") == 0) {
+		try_nowhere(text, cuMemAlloc(&p, MiB) ? 0 : p);
 	} else if (strcmp(verb, "beside") == 0) {
 		open_beside(text);
 	} else if (strcmp(verb, "join") == 0) {
