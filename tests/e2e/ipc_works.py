@@ -152,6 +152,19 @@ def attributes():
 
 
 @test
+def between_imports():
+    """What is not the shim's, at addresses between what it has opened."""
+    exporter, importer = pair()
+    told = {}
+    for size in range(3, 7):
+        importer.do("open", exporter.share(size * MiB)[1])
+        p = importer.do("async", 3 * MiB)
+        told[p] = importer.do("attributes", p)
+    for p, before in told.items():
+        expect(importer.do("attributes", p), before)
+
+
+@test
 def devices():
     """Ordinals differ between processes."""
     exporter, importer = pair(devices=2)
