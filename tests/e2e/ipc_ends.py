@@ -11,8 +11,8 @@ import time
 
 from ipc_kit import (BIRTH, GONE, HAS_SPACE, MAX_CLIENTS, OK, REPLY, REQUEST,
                      SLOW, Failed, KiB, MiB, Puppet, answer, ask, close_all,
-                     connect, cpu_seconds, expect, forge, name_of, pair,
-                     round_trip, stop, test, true, unpack)
+                     connect, cpu_seconds, expect, forge, listen_by, name_of,
+                     pair, relay, round_trip, stop, test, true, unpack)
 
 
 @test
@@ -296,35 +296,17 @@ def exporter_stopped():
     timer.join()
 
 
-def relay(listener, handle, times):
-    """Takes one in, and passes on so many requests and their replies."""
-    s, _ = listener.accept()
-    with s, connect(handle) as real:
-        for _ in range(times):
-            request = s.recv(100)
-            if not request:
-                return
-            real.send(request)
-            reply, fds = answer(real)
-            s.sendmsg([REPLY.pack(*reply)],
-                      [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
-                        array.array("i", fds))])
-            close_all(fds)
-
-
 @test
 def importer_stopped():
     """It is taken for gone, amid an open, and comes again."""
     exporter, importer = Puppet("VMMSHIM_CHUNK_SIZE=2M"), Puppet()
     p, handle = exporter.share(60 * MiB, 3)
     key = os.urandom(16)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(name_of(key))
-        listener.listen()
-        listener.settimeout(5 * SLOW)
+    with listen_by(key) as listener:
         importer.send("open", forge(handle, key=key))
-        relay(listener, handle, 2)
-        relay(listener, handle, 60)
+        for times in 2, 60:
+            with listener.accept()[0] as s, connect(handle) as t:
+                relay(s, t, times)
     q = importer.ok_line().split()[0]
     expect(importer.say("check", q, 60 * MiB, 3), "ok")
     importer.do("close", q)

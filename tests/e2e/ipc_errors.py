@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: MIT
 """ipc_errors: arguments, handles and processes that are not what they seem."""
-import array
 import os
 import select
-import socket
 import subprocess
 import time
 
 from ipc_kit import (BIRTH, BUSY, FAILED, GONE, HAS_SPACE, REAL, REFUSED,
-                     REPLY, SLOW, TOP, MiB, Puppet, answer, ask, close_all,
-                     connect, cpu_seconds, expect, forge, name_of, pair, test,
+                     REPLY, SLOW, TOP, MiB, Puppet, answer, ask, connect,
+                     cpu_seconds, expect, forge, listen_by, pair, relay, test,
                      true, unpack)
 
 
@@ -197,25 +195,6 @@ def import_fails():
             importer.balanced(before)
             importer.do("close", importer.do("open", handle))
             importer.end()
-
-
-def relay(importer, exporter):
-    """Passes on what two sockets say until the first has no more to ask."""
-    while (asked := importer.recv(100)):
-        exporter.send(asked)
-        reply, fds = answer(exporter)
-        importer.sendmsg([REPLY.pack(*reply)],
-                         [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
-                           array.array("i", fds))])
-        close_all(fds)
-
-
-def listen_by(key):
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    listener.bind(name_of(key))
-    listener.listen()
-    listener.settimeout(5 * SLOW)
-    return listener
 
 
 @test

@@ -259,6 +259,31 @@ def close_all(fds):
         os.close(fd)
 
 
+def listen_by(key):
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(name_of(key))
+    listener.listen()
+    listener.settimeout(5 * SLOW)
+    return listener
+
+
+def relay(importer, exporter, times=1000):
+    """
+    Passes on so many requests and their replies between two sockets, or until
+    the importer has no more.
+    """
+    for _ in range(times):
+        request = importer.recv(100)
+        if not request:
+            return
+        exporter.send(request)
+        reply, fds = answer(exporter)
+        importer.sendmsg([REPLY.pack(*reply)],
+                         [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
+                           array.array("i", fds))])
+        close_all(fds)
+
+
 def cpu_seconds(puppet):
     with open(f"/proc/{puppet.pid}/stat", encoding="ascii") as stat:
         user, system = stat.read().rsplit(")", 1)[1].split()[11:13]
