@@ -6,10 +6,13 @@
 #ifndef TESTS_UNIT_CHILD_H
 #define TESTS_UNIT_CHILD_H
 
+#include <errno.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #define CHILD_SILENT_MS 120000
@@ -56,6 +59,23 @@ void child_run(struct child *c, const char *const *environment,
 				    (c)->exit_code, (c)->signal, (c)->err);    \
 		assert_int_equal((c)->exit_code, 0);                           \
 	} while (0)
+
+/* No signal ends it early. */
+static inline void sleep_ms(long ms)
+{
+	struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+
+	while (nanosleep(&t, &t) && errno == EINTR)
+		;
+}
+
+/* Waits until a counter has risen to `n`; false after five seconds. */
+static inline bool reaches(_Atomic int *counter, int n)
+{
+	for (int i = 0; i < 500 && atomic_load(counter) < n; i++)
+		sleep_ms(10);
+	return atomic_load(counter) >= n;
+}
 
 /* Exit code of a process that cannot have what the test needs. */
 enum { CHILD_NOT_HERE = 77 };

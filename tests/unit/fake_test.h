@@ -107,6 +107,17 @@ static inline CUdeviceptr take(size_t size)
 	return p;
 }
 
+/* A marker of the only pool, complete after `lag_ns`; returns its epoch. */
+static inline uint64_t record_marker(uint64_t lag_ns)
+{
+	struct vs_fence *f = &vs_pool_of(0)->fence;
+	uint64_t tag = vs_fence_tag(f);
+
+	fake.lag_ns = lag_ns;
+	assert_true(vs_fence_record(f));
+	return tag;
+}
+
 /* For fake.on_unmap: the process is about to end, by what vs_pool is told. */
 static inline void end_process(CUdeviceptr at, uint64_t size)
 {

@@ -42,16 +42,6 @@ static int fresh_ordered(void **state)
 	return 0;
 }
 
-/* Records one that is complete after `lag_ns`; returns its epoch. */
-static uint64_t record(uint64_t lag_ns)
-{
-	uint64_t tag = vs_fence_tag(fence);
-
-	fake.lag_ns = lag_ns;
-	assert_true(vs_fence_record(fence));
-	return tag;
-}
-
 static uint64_t polls(void)
 {
 	CUdevice device;
@@ -65,7 +55,7 @@ static void test_few_are_asked(void **state)
 
 	(void)state;
 	for (int i = 0; i < MANY; i++)
-		last = record(0);
+		last = record_marker(0);
 	assert_true(vs_fence_poll(fence));
 	assert_true(vs_fence_is_complete(fence, last));
 	assert_in_range(polls() - before, 1, 10);
@@ -79,7 +69,7 @@ static void test_all_complete_ones_are_found(void **state)
 
 		fresh(state);
 		for (int i = 0; i < MANY; i++) {
-			uint64_t epoch = record(i < n ? 0 : NEVER);
+			uint64_t epoch = record_marker(i < n ? 0 : NEVER);
 
 			last = i < n ? epoch : last;
 			next = i == n ? epoch : next;
@@ -98,11 +88,11 @@ static void test_those_due_are_asked_first(void **state)
 	uint64_t before;
 
 	(void)state;
-	record(LAG);
+	record_marker(LAG);
 	fake.now += LAG;
 	assert_true(vs_fence_poll(fence));
 	for (int i = 0; i < MANY; i++) {
-		record(LAG);
+		record_marker(LAG);
 		fake.now += LAG / MANY;
 	}
 	fake.now += LAG / 4;
@@ -120,13 +110,13 @@ static void test_a_look_that_nothing_hangs_on_is_brief(void **state)
 	(void)state;
 	fence->may_order = true;
 	atomic_store(&vs_stream.n, VS_STREAM_ENOUGH);
-	record(LAG);
+	record_marker(LAG);
 	fake.now += LAG;
 	assert_true(vs_fence_poll(fence));
-	first = record(0);
+	first = record_marker(0);
 	for (int i = 0; i < MANY; i++) {
 		fake.now += LAG / MANY;
-		last = record(0);
+		last = record_marker(0);
 	}
 	before = polls();
 	vs_fence_glance_at(fence, vs_vmm_ticks());
@@ -147,7 +137,7 @@ static void test_a_wait_asks_for_the_oldest(void **state)
 
 	(void)state;
 	for (int i = 0; i < MANY; i++)
-		record(NEVER);
+		record_marker(NEVER);
 	for (int i = 0; i < 1000; i++) {
 		fake.now += 1000;
 		assert_false(vs_fence_poll(fence));
@@ -160,11 +150,11 @@ static void test_a_kept_one_is_not_passed_over(void **state)
 	uint64_t first, kept;
 
 	(void)state;
-	first = record(0);
-	kept = record(1000);
+	first = record_marker(0);
+	kept = record_marker(1000);
 	vs_fence_keep(fence);
 	for (int i = 0; i < MANY; i++)
-		record(0);
+		record_marker(0);
 	assert_true(vs_fence_poll(fence));
 	assert_true(vs_fence_is_complete(fence, first));
 	assert_false(vs_fence_is_complete(fence, kept));
@@ -179,9 +169,9 @@ static void test_too_many_are_thinned_out(void **state)
 	uint64_t first, kept = 0, last = 0;
 
 	(void)state;
-	first = record(1000);
+	first = record_marker(1000);
 	for (int i = 1; i <= VS_MARKERS; i++) {
-		last = record(2000);
+		last = record_marker(2000);
 		if (i == 5) {
 			vs_fence_keep(fence);
 			kept = last;
@@ -221,11 +211,11 @@ static void check_newcomer(unsigned n_later)
 
 	for (uint64_t i = 1; i <= 4; i++) {
 		vs_fence_tag_freed(fence);
-		record(1000 * i);
+		record_marker(1000 * i);
 		assert_true(vs_fence_order(fence));
 	}
 	for (unsigned i = 0; i < n_later; i++)
-		record(NEVER);
+		record_marker(NEVER);
 	wait_event = vs_real.cuCtxWaitEvent;
 	vs_real.cuCtxWaitEvent = note_wait;
 	n_waited = 0;
@@ -250,7 +240,7 @@ static void test_a_newcomer_beside_a_capture(void **state)
 
 	fresh_ordered(state);
 	vs_fence_tag_freed(fence);
-	tag = record(LAG);
+	tag = record_marker(LAG);
 	assert_true(vs_fence_order(fence));
 	begin_capture((CUstream)0x77);
 	vs_pool_ctx_born(SECOND_CTX, 0);
@@ -265,8 +255,8 @@ static void test_an_order_is_by_the_first_that_covers(void **state)
 
 	fresh_ordered(state);
 	tag = vs_fence_tag_freed(fence);
-	record(LAG);
-	record(NEVER);
+	record_marker(LAG);
+	record_marker(NEVER);
 	assert_true(vs_fence_order(fence));
 	assert_int_equal(atomic_load(&fence->done), tag);
 }
@@ -292,7 +282,7 @@ static CUresult CUDAAPI query_relaxed(CUevent event)
 /* Else it would end a capture in mode global, be it another thread's. */
 static void test_a_look_ends_no_capture(void **state)
 {
-	uint64_t tag = record(LAG);
+	uint64_t tag = record_marker(LAG);
 	uint64_t looked = polls();
 
 	(void)state;
@@ -333,7 +323,7 @@ static void test_events_go_with_their_context(void **state)
 	vs_pool_ctx_born(SECOND_CTX, 0);
 	record_event = vs_real.cuCtxRecordEvent;
 	vs_real.cuCtxRecordEvent = record_noted;
-	tag = record(LAG);
+	tag = record_marker(LAG);
 	plain_query = vs_real.cuEventQuery;
 	vs_real.cuEventQuery = query_the_others;
 	end_ctx(SECOND_CTX);
@@ -367,17 +357,17 @@ static void test_looks_follow_the_lag(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < sizeof(seen) / sizeof(seen[0]); i++) {
-		record(seen[i].lag);
+		record_marker(seen[i].lag);
 		fake.now += seen[i].lag;
 		assert_true(vs_fence_poll(fence));
 		pace = vs_fence_pace(fence);
 		assert_int_equal(pace, seen[i].pace);
-		epoch = record(0);
+		epoch = record_marker(0);
 		vs_fence_glance(fence);
 		assert_true(vs_fence_is_complete(fence, epoch));
 		/* that was a lag of nothing */
 		assert_int_equal(vs_fence_pace(fence), 200000);
-		epoch = record(0);
+		epoch = record_marker(0);
 		fake.now += 199999;
 		vs_fence_glance(fence);
 		assert_false(vs_fence_is_complete(fence, epoch));
@@ -428,7 +418,7 @@ static void test_many_contexts(void **state)
 	for (uintptr_t i = 1; i <= 300; i++)
 		assert_non_null(
 			vs_ctx_born((CUcontext)((uintptr_t)FAKE_CTX + i), 0));
-	record(0);
+	record_marker(0);
 	assert_int_equal(fake.records, records + 301);
 }
 
@@ -450,7 +440,7 @@ static void test_an_error_goes_with_its_context(void **state)
 
 	(void)state;
 	vs_pool_ctx_born(SECOND_CTX, 0);
-	tag = record(LAG);
+	tag = record_marker(LAG);
 	record_event = vs_real.cuCtxRecordEvent;
 	vs_real.cuCtxRecordEvent = fails_elsewhere;
 	assert_false(vs_fence_record(fence));
@@ -460,7 +450,7 @@ static void test_an_error_goes_with_its_context(void **state)
 	assert_true(atomic_load(&fence->is_broken));
 	end_ctx(SECOND_CTX);
 	assert_false(atomic_load(&fence->is_broken));
-	tag = record(LAG);
+	tag = record_marker(LAG);
 	assert_true(vs_fence_wait_tag(fence, tag, NEVER));
 	give(take(64 << 20));
 	vs_real.cuCtxRecordEvent = record_event;
@@ -664,7 +654,7 @@ static void test_waits_behind_a_barrier(void **state)
 	uint64_t tag;
 
 	(void)state;
-	record(1000);
+	record_marker(1000);
 	fake_allow_barriers();
 	vs_capture_before_begin((CUstream)1);
 	vs_capture_after_begin((CUstream)1, false,
@@ -672,7 +662,7 @@ static void test_waits_behind_a_barrier(void **state)
 	assert_true(vs_fence_barrier(fence));
 	vs_capture_ended((CUstream)1, false);
 	tag = vs_fence_tag(fence);
-	assert_int_equal(record(1000), tag);
+	assert_int_equal(record_marker(1000), tag);
 	alarm(5); /* it would go by the old one for ever */
 	assert_true(vs_fence_wait_tag(fence, tag, NEVER));
 	alarm(0);

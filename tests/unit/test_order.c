@@ -309,33 +309,38 @@ static void test_nor_does_it_spoil_another(void **state)
 	assert_int_equal(fake.orders, 1);
 }
 
-/* Nor behind work before which nothing was bare. */
-static void test_nor_behind_work_that_needs_no_marker(void **state)
+/* Work before which nothing is bare, and which does not end. */
+static void work_without_marker(void)
 {
-	(void)state;
 	settle_in(ONE);
 	small_one = large;
 	fake.lag_ns = NEVER;
 	work_in(ONE);
+}
+
+static void expect_no_order_of_another_thread(void)
+{
 	in_a_thread(give_small_one, NULL);
 	vs_pool_synchronizing(); /* a marker, due or not */
 	assert_true(waits_for_it());
 	assert_int_equal(fake.orders, 0);
 }
 
+/* Nor behind work before which nothing was bare. */
+static void test_nor_behind_work_that_needs_no_marker(void **state)
+{
+	(void)state;
+	work_without_marker();
+	expect_no_order_of_another_thread();
+}
+
 /* Nor if one that fails comes in between. */
 static void test_nor_behind_a_free_that_fails(void **state)
 {
 	(void)state;
-	settle_in(ONE);
-	small_one = large;
-	fake.lag_ns = NEVER;
-	work_in(ONE);
+	work_without_marker();
 	assert_int_not_equal(vs_pool_free(large + 512), CUDA_SUCCESS);
-	in_a_thread(give_small_one, NULL);
-	vs_pool_synchronizing(); /* a marker, due or not */
-	assert_true(waits_for_it());
-	assert_int_equal(fake.orders, 0);
+	expect_no_order_of_another_thread();
 }
 
 static CUresult(CUDAAPI *current_in)(CUcontext *);

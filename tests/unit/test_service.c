@@ -6,7 +6,6 @@
 #include "report/service.h"
 
 #include <dirent.h>
-#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -38,22 +37,6 @@
 
 static struct child c;
 static __thread volatile char variables[TLS_BYTES];
-
-static void sleep_ms(long ms)
-{
-	struct timespec t = {ms / 1000, ms % 1000 * 1000000};
-
-	while (nanosleep(&t, &t) && errno == EINTR)
-		;
-}
-
-/* Waits until a counter has risen to `n`; false after five seconds. */
-static bool reaches(_Atomic int *counter, int n)
-{
-	for (int i = 0; i < 500 && atomic_load(counter) < n; i++)
-		sleep_ms(10);
-	return atomic_load(counter) >= n;
-}
 
 static void read_task(const char *tid, const char *name, char *text,
 		      size_t size)

@@ -45,22 +45,12 @@ static int fresh_old(void **state)
 	return 0;
 }
 
-/* Records one that is complete after `lag_ns`; returns its epoch. */
-static uint64_t record(uint64_t lag_ns)
-{
-	uint64_t tag = vs_fence_tag(fence);
-
-	fake.lag_ns = lag_ns;
-	assert_true(vs_fence_record(fence));
-	return tag;
-}
-
 /* One that ran out of time is not repeated for its marker, but for the next. */
 static void test_each_marker_is_waited_for_once(void **state)
 {
 	(void)state;
 	for (int i = 0; i < 3; i++) {
-		uint64_t epoch = record(LAG), began = fake.now;
+		uint64_t epoch = record_marker(LAG), began = fake.now;
 
 		assert_false(vs_fence_wait(fence, PATIENCE));
 		assert_in_range(fake.now - began, PATIENCE, PATIENCE + MS);
@@ -84,10 +74,10 @@ static void be_stopped(unsigned round)
 static void test_a_wait_goes_on_once_stopped(void **state)
 {
 	(void)state;
-	record(STOPPED + LAG);
+	record_marker(STOPPED + LAG);
 	vs_vmm_pause = be_stopped;
 	assert_true(vs_fence_wait(fence, 3 * PATIENCE));
-	record(STOPPED + LAG);
+	record_marker(STOPPED + LAG);
 	assert_false(vs_fence_wait(fence, 2 * PATIENCE));
 }
 
@@ -100,7 +90,7 @@ static CUresult CUDAAPI has_no_answer(CUevent event)
 /* Nobody knows whether the work is done: then it is not, and no wait helps. */
 static void test_no_answer_is_no_end(void **state)
 {
-	uint64_t epoch = record(LAG);
+	uint64_t epoch = record_marker(LAG);
 
 	(void)state;
 	vs_real.cuEventQuery = has_no_answer;
@@ -130,10 +120,10 @@ static void test_a_marker_is_waited_for_by_itself(void **state)
 	uint64_t epoch;
 
 	(void)state;
-	epoch = record(LAG);
+	epoch = record_marker(LAG);
 	assert_true(vs_fence_wait_out(fence, epoch));
 	epoch = vs_fence_turn(fence); /* it has none */
-	record(NEVER);
+	record_marker(NEVER);
 	assert_false(vs_fence_wait_out(fence, epoch));
 }
 
