@@ -6,6 +6,7 @@
 #include "driver/vmm.h"
 #include "hook/hook.h"
 #include "hook/ipc_export.h"
+#include "hook/ipc_fetch.h"
 #include "hook/ipc_import.h"
 #include "hook/ipc_wire.h"
 
@@ -51,14 +52,14 @@ static CUresult open_once(CUdeviceptr *out, const CUipcMemHandle *handle,
 	return result;
 }
 
-/* What is idle may be in the way of page tables. */
+/* What is idle may be in the way of page tables, and of no descriptor. */
 static CUresult open_shared(CUdeviceptr *out, const CUipcMemHandle *handle,
 			    unsigned int flags)
 {
 	CUresult result = open_once(out, handle, flags);
 
 	VS_AGAIN(VS_ANY_DEVICE, result, open_once(out, handle, flags));
-	return result;
+	return result == VS_IPC_SHORT ? CUDA_ERROR_OUT_OF_MEMORY : result;
 }
 
 VS_EXPORT CUresult CUDAAPI cuIpcOpenMemHandle(CUdeviceptr *out,

@@ -48,7 +48,7 @@ static CUresult unreachable(struct fetch *f)
 	case ENFILE:
 	case ENOMEM:
 	case ENOBUFS:
-		return because(f, CUDA_ERROR_OUT_OF_MEMORY,
+		return because(f, VS_IPC_SHORT,
 			       "no file descriptor or no memory here");
 	case ETIMEDOUT:
 	case EAGAIN:
@@ -153,7 +153,7 @@ static CUresult take(struct fetch *f, const struct vs_ipc_reply *a,
 	f->n += n;
 	/* fewer descriptors than were sent: no more fit here */
 	if (n < a->n && f->batch == 1)
-		return because(f, CUDA_ERROR_OUT_OF_MEMORY,
+		return because(f, VS_IPC_SHORT,
 			       "no file descriptor is left here");
 	if (n < a->n)
 		f->batch = n > 0 ? n : 1;
@@ -217,7 +217,7 @@ static CUresult ask(struct fetch *f)
 			a.status = UINT32_MAX;
 	} while (is_retried(&a, end));
 	if (a.status == VS_IPC_BUSY)
-		return because(f, CUDA_ERROR_OUT_OF_MEMORY,
+		return because(f, VS_IPC_SHORT,
 			       "it has no file descriptor left");
 	return take(f, &a, fds);
 }

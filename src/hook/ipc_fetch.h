@@ -12,6 +12,12 @@
 #include "hook/ipc_wire.h"
 
 /*
+ * File descriptors, or memory of the host, ran out here or at the exporter:
+ * what the pool gives up is no help, and who waits for it waits in vain.
+ */
+#define VS_IPC_SHORT CUDA_ERROR_OPERATING_SYSTEM
+
+/*
  * Reserves and maps all pieces of the allocation; nothing may access them yet.
  * The errors are those of vs_ipc_import.
  */

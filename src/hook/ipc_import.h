@@ -27,6 +27,7 @@
  *   CONTEXT_IS_DESTROYED  another thread ends `ctx` meanwhile
  *   PEER_ACCESS_UNSUPPORTED  the current device cannot reach the memory
  *   MAP_FAILED, OUT_OF_MEMORY  what importing and mapping ended in
+ * and VS_IPC_SHORT (ipc_fetch.h), which the program is to see as OUT_OF_MEMORY.
  */
 CUresult vs_ipc_import(const struct vs_ipc_handle *h, CUcontext ctx,
 		       CUdevice device, CUdeviceptr *out);
