@@ -11,6 +11,7 @@
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -169,15 +170,24 @@ static void print_attributes(CUdeviceptr p)
 						       (void *)(uintptr_t)p)));
 }
 
-/* Open descriptors that are sockets of the shim's kind; a driver has others. */
+/* A descriptor's socket, or the one at its other end, has the shim's name. */
+static bool is_named(int fd, int (*ask)(int, struct sockaddr *, socklen_t *))
+{
+	struct sockaddr_un name = {0};
+	socklen_t size = sizeof(name);
+
+	return ask(fd, (struct sockaddr *)&name, &size) == 0 &&
+	       name.sun_family == AF_UNIX &&
+	       memcmp(name.sun_path, "\0vmmshim-", 9) == 0;
+}
+
+/* Open descriptors that are sockets of the shim's; a driver has others. */
 static int count_sockets(void)
 {
-	int n = 0, type = 0;
+	int n = 0;
 
 	for (int fd = 0; fd < 256; fd++)
-		n += getsockopt(fd, SOL_SOCKET, SO_TYPE, &type,
-				&(socklen_t){sizeof(type)}) == 0 &&
-		     type == SOCK_SEQPACKET;
+		n += is_named(fd, getsockname) || is_named(fd, getpeername);
 	return n;
 }
 
