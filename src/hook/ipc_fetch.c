@@ -2,8 +2,8 @@
 #include "hook/ipc_fetch.h"
 
 #include <errno.h>
-#include <time.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sys.h"
@@ -163,11 +163,9 @@ static CUresult take(struct fetch *f, const struct vs_ipc_reply *a,
 /* The exporter, or somebody, is short of descriptors: again in a moment. */
 static bool is_retried(const struct vs_ipc_reply *a, uint64_t end)
 {
-	const struct timespec tick = {.tv_nsec = 2000000};
-
 	if (a->status != VS_IPC_BUSY || vs_vmm_clock() >= end)
 		return false;
-	vs_sys_nanosleep(&tick, NULL);
+	vs_cancel_free_sleep(2 * VS_MS);
 	return true;
 }
 
@@ -248,13 +246,12 @@ static CUresult talk(struct fetch *f)
  */
 static CUresult fetch(struct fetch *f)
 {
-	const struct timespec tick = {.tv_nsec = 50000000};
 	CUresult r = talk(f);
 
 	if (!f->is_reset)
 		return r;
 	f->may_retry = false;
-	vs_sys_nanosleep(&tick, NULL);
+	vs_cancel_free_sleep(50 * VS_MS);
 	return talk(f);
 }
 

@@ -8,8 +8,8 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <sys/un.h>
-#include <time.h>
 
+#include "base/cancel.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/process.h"
@@ -104,7 +104,6 @@ int vs_ipc_listen(const unsigned char key[16])
 
 int vs_ipc_connect(const unsigned char key[16], uint64_t deadline)
 {
-	const struct timespec tick = {.tv_nsec = VS_MS};
 	struct sockaddr_un address;
 	socklen_t length = address_of(key, &address);
 	int fd = new_socket();
@@ -116,7 +115,7 @@ int vs_ipc_connect(const unsigned char key[16], uint64_t deadline)
 		if ((errno != EAGAIN && errno != EINTR) ||
 		    vs_vmm_clock() >= deadline)
 			return give_up(fd);
-		vs_sys_nanosleep(&tick, NULL);
+		vs_cancel_free_sleep(VS_MS);
 	}
 	return fd;
 }

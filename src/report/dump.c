@@ -111,7 +111,6 @@ void vs_dump_init(void)
  */
 static bool enter(void)
 {
-	const struct timespec tick = {.tv_nsec = VS_MS};
 	pid_t self = vs_sys_gettid();
 
 	for (int i = 0; i < BUSY_MS; i++) {
@@ -121,7 +120,7 @@ static bool enter(void)
 			return true;
 		if (nobody == self)
 			return false;
-		vs_sys_nanosleep(&tick, NULL);
+		vs_cancel_free_sleep(VS_MS);
 	}
 	return false;
 }

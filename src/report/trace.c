@@ -37,6 +37,7 @@
 #define LINE_BYTES 96 /* longest line */
 /* How long a thread whose ring is full waits for another's record. */
 #define GAP_TRIES 1000
+#define GAP_TICK_NS 100000
 /* How long the end of the process waits for the service thread. */
 #define EXIT_WAIT_MS 200
 #define IS_FREE SIZE_MAX /* in place of a size */
@@ -335,13 +336,12 @@ void vs_trace_flush(void)
 /* Returns with room in the ring of this thread. */
 static void __attribute__((cold, noinline)) make_room(struct ring *ring)
 {
-	const struct timespec tick = {.tv_nsec = 100000};
 	uint64_t head = atomic_load(&ring->head);
 	int cancel = vs_cancel_hold();
 
 	for (int i = 0; head - atomic_load(&ring->tail) >= RING_RECORDS; i++) {
 		if (i)
-			vs_sys_nanosleep(&tick, NULL);
+			vs_cancel_free_sleep(GAP_TICK_NS);
 		pthread_mutex_lock(&lock);
 		write_out(i == GAP_TRIES);
 		pthread_mutex_unlock(&lock);

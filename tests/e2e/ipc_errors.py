@@ -2,6 +2,7 @@
 """ipc_errors: arguments, handles and processes that are not what they seem."""
 import os
 import select
+import signal
 import subprocess
 import time
 
@@ -259,3 +260,24 @@ def exporter_is_short_for_long():
                     s.send(REPLY.pack(BUSY, 0, *[0] * 11))
         expect(importer.line(), "CUDA_ERROR_OUT_OF_MEMORY")
     true(cpu_seconds(importer) - began < 0.3 * SLOW, "it spins")
+
+
+@test
+def connection_breaks_amid_a_signal():
+    """The exporter's new socket is waited for, as where no signal comes."""
+    real, importer = pair()
+    p, handle = real.share(3 * MiB)
+    key = os.urandom(16)
+    with listen_by(key) as listener:
+        importer.send("open", forge(handle, key=key))
+        s = listener.accept()[0]
+        s.recv(100)
+    s.close()
+    time.sleep(0.005)
+    os.kill(importer.pid, signal.SIGUSR1)
+    time.sleep(0.01)
+    with listen_by(key) as listener:
+        with listener.accept()[0] as s:
+            s.recv(100)
+            s.send(REPLY.pack(GONE, 0, *[0] * 11))
+            expect(importer.line(), "CUDA_ERROR_INVALID_VALUE")

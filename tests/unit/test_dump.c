@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -659,6 +660,74 @@ static void never_mixed(void **unused)
 	assert_true(n >= 100);
 }
 
+static int slow_pipe[2];
+
+static void *dump_first(void *unused)
+{
+	(void)unused;
+	vs_dump_write("first");
+	return NULL;
+}
+
+static void *read_late(void *text)
+{
+	char *to = text;
+	ssize_t n;
+
+	sleep_ms(60);
+	while ((n = read(slow_pipe[0], to, 4096)) > 0)
+		to += *to == 'x' ? 0 : n;
+	*to = '\0';
+	return NULL;
+}
+
+static void nothing(int number)
+{
+	(void)number;
+}
+
+/* A dump that waits for another thread's, amid a profiler's timer. */
+static void dump_amid_signals(void *unused)
+{
+	const struct itimerval often = {{.tv_usec = 100}, {.tv_usec = 100}};
+	static char text[65536], full[4096];
+	pthread_t writer, reader;
+	sigset_t alarm;
+	int own;
+
+	(void)unused;
+	memset(full, 'x', sizeof(full));
+	CHECK(pipe(slow_pipe) == 0);
+	fcntl(slow_pipe[1], F_SETFL, O_NONBLOCK);
+	while (write(slow_pipe[1], full, sizeof(full)) > 0)
+		;
+	vs_dump_init();
+	sigemptyset(&alarm);
+	sigaddset(&alarm, SIGALRM);
+	pthread_sigmask(SIG_BLOCK, &alarm, NULL);
+	own = dup(STDERR_FILENO);
+	dup2(slow_pipe[1], STDERR_FILENO);
+	pthread_create(&writer, NULL, dump_first, NULL);
+	pthread_create(&reader, NULL, read_late, text);
+	sleep_ms(10);
+	signal(SIGALRM, nothing);
+	pthread_sigmask(SIG_UNBLOCK, &alarm, NULL);
+	setitimer(ITIMER_REAL, &often, NULL);
+	vs_dump_write("second");
+	pthread_join(writer, NULL);
+	dup2(own, STDERR_FILENO);
+	close(slow_pipe[1]);
+	pthread_join(reader, NULL);
+	CHECK(strstr(text, ", second, "));
+}
+
+static void waits_amid_signals(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, dump_amid_signals, NULL);
+	assert_child_ok(&c);
+}
+
 static int make_folder(void **unused)
 {
 	(void)unused;
@@ -691,6 +760,7 @@ int main(void)
 		cmocka_unit_test(only_the_owner),
 		cmocka_unit_test(at_exit),
 		cmocka_unit_test(never_mixed),
+		cmocka_unit_test(waits_amid_signals),
 	};
 
 	return cmocka_run_group_tests(tests, make_folder, remove_folder);
