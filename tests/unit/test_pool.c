@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * The pool on the counting driver (fake.h): what is handed out, when it is
- * used again, when it goes back, and what happens when the driver refuses.
+ * used again, and what happens when the driver refuses.
  */
-#include <limits.h>
-
 #include "base/meta.h"
 #include "fake_test.h"
-#include "hook/hook.h"
 #include "pool/capture.h"
 #include "pool/slab.h"
 
@@ -16,8 +13,6 @@ static int fresh(void **state)
 {
 	(void)state;
 	fresh_driver((uint64_t)1 << 30);
-	vs_knobs.release_threshold.value = 64 * MiB;
-	vs_knobs.decay_ms = 3000;
 	return 0;
 }
 
@@ -325,156 +320,6 @@ static void test_a_begin_that_failed_does_not_count(void **state)
 	assert_int_equal(vs_capture_count(), 0);
 }
 
-static void test_trim_gives_all_idle_back(void **state)
-{
-	CUdeviceptr p[50], big = take(300 * MiB), kept = take(2 * KiB);
-
-	(void)state;
-	for (int i = 0; i < 50; i++)
-		p[i] = take(i * 100 * KiB + 1);
-	for (int i = 0; i < 50; i++)
-		give(p[i]);
-	give(big);
-	assert_true(vs_pool_trim() > 300 * MiB);
-	assert_int_equal(stats()->idle, 0);
-	assert_int_equal(stats()->reserved, fake.held);
-	give(kept);
-	vs_pool_trim();
-	assert_int_equal(fake.held, 0);
-	assert_int_equal(fake.mappings, 0);
-	assert_int_equal(stats()->live, 0);
-	assert_int_equal(stats()->pending, 0);
-}
-
-static void test_trim_keeps_pending(void **state)
-{
-	CUdeviceptr p = take(30 * MiB);
-
-	(void)state;
-	fake.lag_ns = 50 * MS;
-	give(p);
-	assert_int_equal(vs_pool_trim(), 0);
-	assert_true(fake.held >= 30 * MiB);
-	fake.now += 60 * MS;
-	vs_pool_trim();
-	assert_int_equal(fake.held, 0);
-}
-
-static void test_decay(void **state)
-{
-	CUdeviceptr p = take(500 * MiB);
-
-	(void)state;
-	vs_pool_tick();
-	give(p);
-	give(take(500 * MiB)); /* makes it idle, not pending */
-	vs_pool_trim();
-	p = take(500 * MiB);
-	give(p);
-	vs_pool_tick();
-	fake.now += 2000 * MS;
-	vs_pool_tick();
-	assert_true(fake.held >= 500 * MiB);
-	fake.now += 4000 * MS;
-	vs_pool_tick();
-	fake.now += 4000 * MS;
-	vs_pool_tick();
-	assert_true(fake.held <= 564 * MiB - 500 * MiB);
-}
-
-/* Another process fills the device: what is idle here does not wait. */
-static void test_pressure_from_others(void **state)
-{
-	CUdeviceptr p = take(600 * MiB);
-
-	(void)state;
-	give(p);
-	vs_pool_tick(); /* marks, and sees it complete */
-	vs_pool_tick();
-	assert_int_equal(fake.held, 600 * MiB);
-	fake.others = 300 * MiB; /* there is room left */
-	vs_pool_tick();
-	assert_int_equal(fake.held, 600 * MiB);
-	fake.others = 400 * MiB;
-	vs_pool_tick();
-	assert_int_equal(fake.held, 0);
-	/* alone with the device, it keeps what is idle */
-	fake.others = 0;
-	p = take(1000 * MiB);
-	give(p);
-	vs_pool_tick();
-	vs_pool_tick();
-	assert_int_equal(fake.held, 1000 * MiB);
-}
-
-/* The age of idle memory counts from its free. */
-static void test_decay_needs_no_other_call(void **state)
-{
-	(void)state;
-	fake.lag_ns = 100 * MS;
-	give(take(600 * MiB));
-	for (int i = 0; i < 6; i++) {
-		vs_pool_tick();
-		fake.now += 750 * MS;
-	}
-	vs_pool_tick();
-	assert_in_range(fake.held, 0, 64 * MiB);
-}
-
-enum { N_SMALL = 600, TICK_MS = 750 };
-
-static void free_many_small(void)
-{
-	static CUdeviceptr p[N_SMALL];
-
-	for (int i = 0; i < N_SMALL; i++)
-		p[i] = take(MiB);
-	for (int i = 0; i < N_SMALL; i++)
-		give(p[i]);
-}
-
-/* A call now and then keeps what the threads have, not all they once had. */
-static void test_decay_of_small_ones_beside_a_few(void **state)
-{
-	(void)state;
-	free_many_small();
-	for (int ms = 0; ms < 15000; ms += TICK_MS) {
-		give(take(4096));
-		vs_pool_tick();
-		fake.now += TICK_MS * MS;
-	}
-	assert_in_range(fake.held, 0, 128 * MiB);
-}
-
-/* What was freed long before its work ends is not forgotten meanwhile. */
-static void test_decay_of_small_ones_behind_long_work(void **state)
-{
-	(void)state;
-	fake.lag_ns = 20000 * MS;
-	free_many_small();
-	for (int ms = 0; ms < 20000; ms += TICK_MS) {
-		vs_pool_tick();
-		assert_true(vs_pool_is_waiting(0));
-		fake.now += TICK_MS * MS;
-	}
-	for (int ms = 0; ms < 10000; ms += TICK_MS) {
-		fake.now += TICK_MS * MS;
-		vs_pool_tick();
-	}
-	assert_false(vs_pool_is_waiting(0));
-	assert_in_range(fake.held, 0, 64 * MiB);
-}
-
-static void test_decay_zero_acts_at_synchronize(void **state)
-{
-	(void)state;
-	vs_knobs.decay_ms = 0;
-	vs_knobs.release_threshold.value = 0;
-	give(take(100 * MiB));
-	vs_pool_synchronized();
-	assert_int_equal(fake.held, 0);
-}
-
 static void test_memory_limit(void **state)
 {
 	CUdeviceptr p, q;
@@ -568,182 +413,6 @@ static void test_a_failure_is_no_high_water(void **state)
 	assert_in_range(fake.held_high, 100 * MiB, 200 * MiB);
 }
 
-static void test_relieve_waits_for_pending(void **state)
-{
-	CUdeviceptr p = take(200 * MiB);
-
-	(void)state;
-	fake.lag_ns = 5 * MS;
-	give(p);
-	assert_true(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE) >= 200 * MiB);
-	assert_int_equal(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE), 0);
-}
-
-/* The work ends between the call that is out of memory and the look at it. */
-static void test_relieve_tells_of_what_just_ended(void **state)
-{
-	CUdeviceptr small = take(KiB), kept = take(KiB);
-
-	(void)state;
-	vs_pool_trim();
-	vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE); /* has heard of that */
-	fake.lag_ns = 5 * MS;
-	give(small);
-	vs_pool_synchronizing();
-	fake.now += 5 * MS;
-	assert_true(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE) > 0);
-	assert_int_equal(vs_pool_relieve(UINT64_MAX, VS_RELIEF_DUE), 0);
-	give(kept);
-}
-
-static void *trim(void *unused)
-{
-	(void)unused;
-	assert_true(vs_pool_trim() >= 200 * MiB);
-	return NULL;
-}
-
-/* Another thread gives it back between that call and the look. */
-static void test_relieve_tells_of_what_another_gave_back(void **state)
-{
-	(void)state;
-	give(take(200 * MiB));
-	in_a_thread(trim, NULL);
-	assert_int_equal(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE), 1);
-	assert_int_equal(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE), 0);
-}
-
-static void *take_it(void *out)
-{
-	*(CUdeviceptr *)out = take(200 * MiB);
-	return NULL;
-}
-
-/* It may have had other memory at that call, which it gave to the driver. */
-static void test_relieve_tells_of_what_another_took(void **state)
-{
-	CUdeviceptr p;
-
-	(void)state;
-	vs_pool_trim();
-	vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE); /* has heard of that */
-	give(take(200 * MiB));
-	in_a_thread(take_it, &p);
-	assert_int_equal(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE), 1);
-	assert_int_equal(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE), 0);
-	give(p);
-}
-
-/* What happens on another device is no help. */
-static void test_relieve_tells_of_its_devices(void **state)
-{
-	(void)state;
-	vs_pool_trim();
-	vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE); /* has heard of that */
-	give(take(200 * MiB));
-	in_a_thread(trim, NULL);
-	assert_int_equal(vs_pool_relieve(2, VS_RELIEF_IDLE), 0);
-	assert_int_equal(vs_pool_relieve(1, VS_RELIEF_IDLE), 1);
-	/* nor is it news when it is asked for in turn */
-	assert_int_equal(vs_pool_relieve(2, VS_RELIEF_IDLE), 0);
-	assert_int_equal(vs_pool_relieve(1, VS_RELIEF_IDLE), 0);
-}
-
-/* In place of hook/enter's, which goes by what the program has loaded. */
-static bool relieved(uint64_t devices, enum vs_relief relief)
-{
-	return vs_pool_relieve(devices, relief) > 0;
-}
-
-/*
- * A call of the driver's that others overtake so often: they take what was
- * given up for it, and leave as much idle.
- */
-static CUresult overtaken(unsigned *times)
-{
-	give(take(200 * MiB));
-	if (*times == 0)
-		return CUDA_SUCCESS;
-	--*times;
-	return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-#define vs_again_relieved relieved
-static void test_a_call_is_overtaken_often(void **state)
-{
-	unsigned times = 8, for_ever = UINT_MAX;
-	CUresult result = overtaken(&times);
-
-	(void)state;
-	atomic_store(&vs_hot.is_open, true);
-	VS_AGAIN(UINT64_MAX, result, overtaken(&times));
-	assert_int_equal(result, CUDA_SUCCESS);
-	result = overtaken(&for_ever);
-	VS_AGAIN(UINT64_MAX, result, overtaken(&for_ever));
-	assert_int_equal(result, CUDA_ERROR_OUT_OF_MEMORY);
-	atomic_store(&vs_hot.is_open, false);
-}
-
-/* Out of memory, while another thread takes what is idle. */
-static CUresult refused(void)
-{
-	CUdeviceptr p;
-
-	in_a_thread(take_it, &p);
-	return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-/* A barrier of another thread's waits for work that does not end. */
-static void test_a_call_waits_in_vain_once(void **state)
-{
-	CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
-	CUdeviceptr pending;
-	uint64_t before;
-
-	(void)state;
-	fresh_driver((uint64_t)16 << 30);
-	pending = take(10 * MiB);
-	before = fake.now;
-	begin_capture((CUstream)0x5000);
-	give(pending);
-	atomic_store(&vs_pool_of(0)->fence.has_barrier, true);
-	atomic_store(&vs_hot.is_open, true);
-	VS_AGAIN(UINT64_MAX, result, refused());
-	assert_int_equal(result, CUDA_ERROR_OUT_OF_MEMORY);
-	assert_in_range(fake.now - before, 9900 * MS, 11000 * MS);
-	atomic_store(&vs_hot.is_open, false);
-}
-
-/* Work ends each time, which brings nothing. */
-static CUresult refused_behind_work(CUdeviceptr **freed)
-{
-	give(*(*freed)++);
-	return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-/* They may wait each time, and the call is made again for other reasons. */
-static void test_a_call_asks_others_seldom(void **state)
-{
-	CUdeviceptr p[10], *freed = p;
-	CUresult result;
-	uint64_t asked;
-
-	(void)state;
-	for (int i = 0; i < 10; i++)
-		p[i] = take(KiB);
-	vs_pool_trim();
-	vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE); /* has heard of that */
-	fake.lag_ns = 20 * MS; /* or who asks in vain is not asked for */
-	asked = vs_stat_get(stats(), asked);
-	atomic_store(&vs_hot.is_open, true);
-	result = refused_behind_work(&freed);
-	VS_AGAIN(UINT64_MAX, result, refused_behind_work(&freed));
-	atomic_store(&vs_hot.is_open, false);
-	assert_ptr_equal(freed, p + 1 + VS_MOST_AGAIN);
-	assert_int_equal(vs_stat_get(stats(), asked) - asked, 4);
-}
-#undef vs_again_relieved
-
 static void test_context_death_gives_everything_back(void **state)
 {
 	CUdeviceptr p[20];
@@ -816,27 +485,11 @@ int main(void)
 		T(thrift_does_not_wait_for_ever),
 		T(nothing_is_recorded_while_capturing),
 		T(a_begin_that_failed_does_not_count),
-		T(trim_gives_all_idle_back),
-		T(trim_keeps_pending),
-		T(decay),
-		T(pressure_from_others),
-		T(decay_needs_no_other_call),
-		T(decay_of_small_ones_beside_a_few),
-		T(decay_of_small_ones_behind_long_work),
-		T(decay_zero_acts_at_synchronize),
 		T(memory_limit),
 		T(out_of_memory_ladder),
 		T(no_wait_where_nothing_was_freed),
 		T(a_failure_holds_nothing),
 		T(a_failure_is_no_high_water),
-		T(relieve_waits_for_pending),
-		T(relieve_tells_of_what_just_ended),
-		T(relieve_tells_of_what_another_gave_back),
-		T(relieve_tells_of_what_another_took),
-		T(relieve_tells_of_its_devices),
-		T(a_call_is_overtaken_often),
-		T(a_call_waits_in_vain_once),
-		T(a_call_asks_others_seldom),
 		T(context_death_gives_everything_back),
 		T(sync_mode_waits_in_the_free),
 		T(broken_context_goes_to_the_driver),
