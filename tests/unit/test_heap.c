@@ -88,7 +88,7 @@ static bool one_in(uint64_t n)
 	return below(n) == 0;
 }
 
-static void stop(const char *what)
+static void give_up(const char *what)
 {
 	fprintf(stderr, "test_heap: seed %llu: %s\n",
 		(unsigned long long)s.seed, what);
@@ -115,7 +115,7 @@ static void mark(const struct fake_piece *piece, unsigned char now)
 
 	if (!m) {
 		if (now != USED)
-			stop("memory of a block is gone before its time");
+			give_up("memory of a block is gone before its time");
 		m = calloc(1, sizeof(*m) + piece->handle_size / UNIT);
 		m->handle = piece->handle;
 		m->n = piece->handle_size / UNIT;
@@ -127,8 +127,8 @@ static void mark(const struct fake_piece *piece, unsigned char now)
 		for (uint64_t j = 0; now == USED && j < k; j++)
 			s.again += m->used[from + i + j] == DEAD ? UNIT : 0;
 		if (memchr(&m->used[from + i], now, k))
-			stop(now == USED ? "a byte was handed out twice"
-					 : "a mark is missing");
+			give_up(now == USED ? "a byte was handed out twice"
+					    : "a mark is missing");
 		memset(&m->used[from + i], now, k);
 	}
 }
@@ -140,7 +140,7 @@ static void handle_is_gone(uint64_t handle)
 	if (!m)
 		return;
 	if (memchr(m->used, USED, m->n))
-		stop("memory was released under a block");
+		give_up("memory was released under a block");
 	*link = m->next;
 	free(m);
 }
@@ -176,11 +176,12 @@ static void address_goes(CUdeviceptr at, uint64_t size)
 	expire();
 	for (unsigned i = 0; i < s.n_live; i++) {
 		if (overlaps(&s.live[i], at, size))
-			stop("a live block was unmapped");
+			give_up("a live block was unmapped");
 	}
 	for (unsigned i = s.first; i != s.end; i++) {
 		if (overlaps(&s.pending[i % MAX_PENDING], at, size))
-			stop("a block was unmapped before its work was done");
+			give_up("a block was unmapped before its work was "
+				"done");
 	}
 }
 
@@ -221,7 +222,7 @@ static void look_at(struct block *b)
 		struct fake_piece piece;
 
 		if (!fake_piece(b->p + done, &piece))
-			stop("a block is not mapped with access");
+			give_up("a block is not mapped with access");
 		if (piece.size > left)
 			piece.size = left;
 		if (b->n % 8 == 0)
@@ -234,10 +235,10 @@ static void look_at(struct block *b)
 	}
 	s.spanning += b->n > 1;
 	if (s.is_contiguous && b->n > 1)
-		stop("a block spans two chunks");
+		give_up("a block spans two chunks");
 	if (!vs_pool_find(b->p + b->size - 1, &span) || span.base != b->p ||
 	    span.size != b->size)
-		stop("a block is not found by its address");
+		give_up("a block is not found by its address");
 }
 
 static void allocate(void)
@@ -254,7 +255,7 @@ static void allocate(void)
 	expire();
 	look_at(&b);
 	if (s.again > vs_pool_stats(0, &device)->revived)
-		stop("a dead byte was handed out");
+		give_up("a dead byte was handed out");
 	b.is_pinned = s.has_pins && one_in(40);
 	s.pinned += b.is_pinned;
 	if (b.is_pinned)
@@ -280,7 +281,7 @@ static void release(unsigned i)
 		forget(&b);
 	s.pending[s.end++ % MAX_PENDING] = b;
 	if (vs_pool_free(b.p) != CUDA_SUCCESS)
-		stop("a free was refused");
+		give_up("a free was refused");
 }
 
 static void context_dies(void)
@@ -407,10 +408,10 @@ static void end_round(void)
 	heap_check(pool);
 	vs_pool_refresh(0);
 	if (fake.held || fake.mappings || fake.handles)
-		stop("something is held at the end");
+		give_up("something is held at the end");
 	if (vs_stat_get(&pool->stats, live) || pool->pending_bytes ||
 	    vs_stat_get(&pool->stats, reserved))
-		stop("the books do not end at nothing");
+		give_up("the books do not end at nothing");
 	context_dies(); /* its events */
 }
 

@@ -101,7 +101,7 @@ static void nodes_run_at_each_launch(void **state)
 static void nodes_copy_layers_and_host_memory(void **state)
 {
 	CUdeviceptr p = new_legacy(64 * 4);
-	char in[8] = "ab..cd..", out[4] = "";
+	char in[] = "ab..cd..", out[4] = "";
 	CUDA_MEMCPY3D up = {.srcMemoryType = CU_MEMORYTYPE_HOST,
 			    .srcHost = in,
 			    .srcPitch = 4,
