@@ -418,7 +418,8 @@ uint64_t vs_fence_calm_lag(struct vs_fence *f)
 		begin_rate(f, now, now_ticks);
 		return lag;
 	}
-	return ticks ? (uint64_t)((double)lag * (double)ns / (double)ticks) : 0;
+	/* not by floating point, whose flags are the program's */
+	return ticks ? (uint64_t)((unsigned __int128)lag * ns / ticks) : 0;
 }
 
 uint64_t vs_fence_pace(struct vs_fence *f)
