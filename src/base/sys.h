@@ -149,11 +149,16 @@ static inline bool vs_sys_sigset_has(const sigset_t *set, int number)
 	return set->__val[0] >> (number - 1) & 1;
 }
 
-/* All but the two that the C library keeps for itself (32 and 33). */
+/*
+ * All but the two that the C library keeps for itself (32 and 33), and SIGSYS:
+ * a sandbox may send that for a system call, which the program's handler makes
+ * in another way, and the kernel ends the program where it is held back.
+ */
 static inline void vs_sys_sigset_fill(sigset_t *set_out)
 {
 	memset(set_out, 0xff, sizeof(*set_out));
 	set_out->__val[0] &= ~(3UL << 31);
+	vs_sys_sigset_remove(set_out, SIGSYS);
 }
 
 /* Of `set_out` that is written which the kernel knows: empty it first. */

@@ -195,7 +195,7 @@ int vs_thread_start(void *(*run)(void *), void *argument, size_t tls_bytes)
 	sigset_t signals, saved;
 	int error;
 
-	/* the new thread inherits the mask: no signal ever lands there */
+	/* the new thread inherits the mask: none of others' lands there */
 	vs_sys_sigset_fill(&signals);
 	pthread_sigmask(SIG_SETMASK, &signals, &saved);
 	error = create(run, argument, stack_bytes);

@@ -159,8 +159,8 @@ extern int (*vs_thread_create)(pthread_t *, const pthread_attr_t *,
 
 /*
  * Starts `run(argument)` in a thread of the shim's own: detached, on a small
- * stack, and no signal ever lands there. 0 or an errno. glibc takes the
- * program's thread-local variables out of the stack, and refuses only when
+ * stack, and no signal from others ever lands there. 0 or an errno. glibc takes
+ * the program's thread-local variables out of the stack, and refuses only when
  * hardly anything is left: `tls_bytes`, of vs_loader_tls, are added.
  */
 int vs_thread_start(void *(*run)(void *), void *argument, size_t tls_bytes)

@@ -337,8 +337,7 @@ static void wait_for_forks(void)
  */
 static void hold_signals(sigset_t *saved)
 {
-	static const int own[] = {SIGTRAP, SIGSEGV, SIGBUS,
-				  SIGILL,  SIGFPE,  SIGSYS};
+	static const int own[] = {SIGTRAP, SIGSEGV, SIGBUS, SIGILL, SIGFPE};
 	sigset_t signals;
 
 	vs_sys_sigset_fill(&signals);
