@@ -17,6 +17,7 @@
  *   hole           asks for more than any hole of its addresses, again and
  *                  again; what does fit is the pool's all the same
  *   all            takes all that is free in one piece
+ *   core           looks at what a debugger would write of it (gcore)
  */
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -209,6 +210,36 @@ static void take_all(void)
 	victim_free(victim_alloc(available));
 }
 
+/* Of each mapping the first line tells its addresses, the last its flags. */
+static int vast_mappings_in_a_core(void)
+{
+	FILE *file = fopen("/proc/self/smaps", "r");
+	unsigned long first, last;
+	size_t size = 0;
+	char line[512];
+	int n = 0;
+
+	CHECK(file);
+	while (fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "%lx-%lx ", &first, &last) == 2)
+			size = last - first;
+		else if (!strncmp(line, "VmFlags:", 8))
+			n += size >= 1024 * GiB && !strstr(line, " dd");
+	}
+	fclose(file);
+	return n;
+}
+
+static void look_at_core(void)
+{
+	CUdeviceptr p;
+
+	victim_start(0);
+	p = victim_alloc(MiB);
+	printf("a TiB and more: %d\n", vast_mappings_in_a_core());
+	victim_free(p);
+}
+
 int main(int argc, char **argv)
 {
 	CHECK(argc == 2);
@@ -230,6 +261,8 @@ int main(int argc, char **argv)
 		ask_too_much();
 	else if (!strcmp(argv[1], "all"))
 		take_all();
+	else if (!strcmp(argv[1], "core"))
+		look_at_core();
 	else if (!strcmp(argv[1], "locked"))
 		use_locked();
 	else if (!strcmp(argv[1], "devices"))
