@@ -161,6 +161,38 @@ static struct vs_look look_for_dlsym(void *handle, const char *name,
 	return look;
 }
 
+/* A driver's own handle: who looks there means the driver's function. */
+static bool is_of_driver(const void *handle)
+{
+	struct vs_image image;
+	void *driver;
+
+	if (!vs_loader_libcuda(NULL, &image))
+		return false;
+	driver = dlopen(image.path, RTLD_LAZY | RTLD_NOLOAD);
+	if (driver)
+		dlclose(driver);
+	return driver == handle;
+}
+
+/*
+ * The shim's own function was found: in the program's scope, which is the
+ * shim's, or by another library's dlsym, which answers with its function of
+ * that name, and the linker took the shim's for it.
+ */
+static void *own_or_next(void *own, void *handle, const char *name,
+			 const char *version)
+{
+	void *next = vs_loader_look(RTLD_NEXT, name, version);
+
+	if (!is_drivers(name))
+		return next;
+	if (!next && !is_of_driver(handle))
+		return NULL;
+	dlerror(); /* the program has not asked for the next one */
+	return own;
+}
+
 VS_ASKED_BY_ASM struct vs_look vs_symbols_look(void *handle, const char *name,
 					       const char *version,
 					       const void *caller)
@@ -185,12 +217,8 @@ VS_ASKED_BY_ASM struct vs_look vs_symbols_look(void *handle, const char *name,
 	look.is_answered = true;
 	if (!look.answer)
 		return look;
-	/* in the program's scope, which is the shim's */
 	if (vs_loader_is_own(look.answer)) {
-		void *next = vs_loader_look(RTLD_NEXT, name, version);
-
-		if (!next || !is_drivers(name))
-			look.answer = next;
+		look.answer = own_or_next(look.answer, handle, name, version);
 		return look;
 	}
 	/* another library's dlsym may have answered for a libcuda */
