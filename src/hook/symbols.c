@@ -183,14 +183,14 @@ static bool is_of_driver(const void *handle)
 static void *own_or_next(void *own, void *handle, const char *name,
 			 const char *version)
 {
-	void *next = vs_loader_look(RTLD_NEXT, name, version);
+	bool is_known = is_drivers(name);
+	void *next;
 
-	if (!is_drivers(name))
-		return next;
-	if (!next && !is_of_driver(handle))
-		return NULL;
-	dlerror(); /* the program has not asked for the next one */
-	return own;
+	if (is_known && is_of_driver(handle))
+		return own;
+	/* last: where there is none, its error is the program's to ask for */
+	next = vs_loader_look(RTLD_NEXT, name, version);
+	return next && is_known ? own : next;
 }
 
 VS_ASKED_BY_ASM struct vs_look vs_symbols_look(void *handle, const char *name,
