@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/arena.h"
 
-#include <errno.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 
@@ -41,18 +40,6 @@ static bool has_room(uint64_t size, uint64_t least, bool is_modest)
 	       (!is_modest && size / 2 < least && vs_pool_count() == 0);
 }
 
-/*
- * A debugger that writes a core of the living process (gdb's gcore) asks for
- * all that may not be left out, be it out of reach: terabytes of zeros.
- */
-static void leave_out_of_cores(CUdeviceptr base, uint64_t size)
-{
-	int saved = errno;
-
-	vs_sys_madvise((void *)base, size, MADV_DONTDUMP);
-	errno = saved;
-}
-
 bool vs_arena_reserve(struct vs_pool *pool)
 {
 	bool is_data, is_modest = is_limited(&is_data);
@@ -71,7 +58,8 @@ bool vs_arena_reserve(struct vs_pool *pool)
 		if (has_room(size, least, is_modest) &&
 		    vs_vmm_reserve(size, 0, &pool->base) == CUDA_SUCCESS) {
 			pool->end = pool->base + size;
-			leave_out_of_cores(pool->base, size);
+			/* gcore would write terabytes of zeros */
+			vs_sys_madvise((void *)pool->base, size, MADV_DONTDUMP);
 			return true;
 		}
 		size /= 2;
