@@ -8,10 +8,12 @@
 
 #include <errno.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -75,6 +77,21 @@ static inline bool reaches(_Atomic int *counter, int n)
 	for (int i = 0; i < 500 && atomic_load(counter) < n; i++)
 		sleep_ms(10);
 	return atomic_load(counter) >= n;
+}
+
+static inline void child_ticked(int number)
+{
+	(void)number;
+}
+
+/* From now on a timer as a profiler's, or the program's own, goes each 100 us.
+ */
+static inline void child_tick(void)
+{
+	const struct itimerval often = {{.tv_usec = 100}, {.tv_usec = 100}};
+
+	signal(SIGALRM, child_ticked);
+	setitimer(ITIMER_REAL, &often, NULL);
 }
 
 /* Exit code of a process that cannot have what the test needs. */

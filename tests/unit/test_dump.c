@@ -16,7 +16,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -660,7 +659,7 @@ static void never_mixed(void **unused)
 	assert_true(n >= 100);
 }
 
-static int slow_pipe[2];
+static int slow_pipe[2]; /* its reader comes late */
 
 static void *dump_first(void *unused)
 {
@@ -681,15 +680,9 @@ static void *read_late(void *text)
 	return NULL;
 }
 
-static void nothing(int number)
-{
-	(void)number;
-}
-
 /* A dump that waits for another thread's, amid a profiler's timer. */
 static void dump_amid_signals(void *unused)
 {
-	const struct itimerval often = {{.tv_usec = 100}, {.tv_usec = 100}};
 	static char text[65536], full[4096];
 	pthread_t writer, reader;
 	sigset_t alarm;
@@ -710,9 +703,8 @@ static void dump_amid_signals(void *unused)
 	pthread_create(&writer, NULL, dump_first, NULL);
 	pthread_create(&reader, NULL, read_late, text);
 	sleep_ms(10);
-	signal(SIGALRM, nothing);
+	child_tick();
 	pthread_sigmask(SIG_UNBLOCK, &alarm, NULL);
-	setitimer(ITIMER_REAL, &often, NULL);
 	vs_dump_write("second");
 	pthread_join(writer, NULL);
 	dup2(own, STDERR_FILENO);
