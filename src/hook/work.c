@@ -206,7 +206,7 @@ VS_EXPORT CUresult CUDAAPI cuGraphicsMapResources_ptsz(
 	RETURN_WORK(cuGraphicsMapResources_ptsz, n, resources, stream);
 }
 
-#if CUDA_VERSION >= 12060
+#if CUDA_VERSION >= 12080
 VS_EXPORT CUresult CUDAAPI cuMemBatchDecompressAsync(
 	CUmemDecompressParams *params, size_t n, unsigned int flags,
 	size_t *error_index, CUstream stream)
