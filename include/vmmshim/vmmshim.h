@@ -30,9 +30,9 @@ struct vmmshim_stats {
 };
 
 /*
- * Fills *stats for a CUDA device ordinal. Returns 0; -1 if the shim holds no
- * memory there (stats is then all 0 but struct_size), or stats is NULL or its
- * struct_size too small.
+ * Fills *stats for a CUDA device ordinal. Returns 0; -1 if that has no pool
+ * (stats is then all 0 but struct_size), or stats is NULL or its struct_size
+ * too small.
  */
 int vmmshim_stats(int device, struct vmmshim_stats *stats);
 
