@@ -3,7 +3,7 @@
  * replay: runs recorded traces through the real pool on the counting driver
  * with its cost model (tests/unit/fake.h), as fast as it can.
  *
- *   replay [--lag MS | --gpu RATIO] TRACE.gz...
+ *   replay [--lag MS | --gpu RATIO] TRACE...
  *
  * One line a trace and lag. eff: peak of live bytes over peak of memory held.
  * --lag: freed memory is complete so much later, as behind a GPU that runs
@@ -527,7 +527,7 @@ static int replay(const char *path, double lag_ms)
 
 static int usage(void)
 {
-	fprintf(stderr, "usage: replay [--lag MS | --gpu RATIO] TRACE.gz...\n");
+	fprintf(stderr, "usage: replay [--lag MS | --gpu RATIO] TRACE...\n");
 	return BAD_INPUT;
 }
 
