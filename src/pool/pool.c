@@ -397,8 +397,12 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 	CUresult r = VS_PASS;
 	CUdeviceptr p;
 
-	if (!pool || size == 0 || size > pool->total)
+	if (!pool || size == 0)
 		return VS_PASS;
+	if (size > pool->total) { /* the driver says so */
+		vs_stat_add(&pool->stats, failed, 1);
+		return VS_PASS;
+	}
 	if (__builtin_expect(has_newcomer(pool), 0))
 		vs_pool_lend_all();
 	/* or from what is idle all the same: no chunk of it may be so whole */
