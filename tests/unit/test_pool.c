@@ -183,6 +183,8 @@ static void test_one_size_in_turn(void **state)
 	give(q);
 	assert_int_not_equal(take(MiB), q);
 	assert_int_equal(vs_pool_trim(), 66 * MiB);
+	assert_true(stats()->chunks_released > 0);
+	assert_true(stats()->vmm_ns > 0);
 }
 
 static void test_one_marker_covers_many_frees(void **state)
@@ -303,6 +305,7 @@ static void test_nothing_is_recorded_while_capturing(void **state)
 		give(q);
 	}
 	assert_int_equal(fake.records, 0);
+	assert_true(stats()->deferred > 0);
 	fake.captures = 0;
 	vs_capture_ended((CUstream)2, false); /* another stream's end */
 	assert_int_equal(vs_capture_count(), 1);
@@ -339,6 +342,20 @@ static void test_memory_limit(void **state)
 	assert_int_equal(vs_pool_alloc(MiB, &q), CUDA_ERROR_OUT_OF_MEMORY);
 	assert_int_equal(vs_pool_alloc(512, &q), CUDA_ERROR_OUT_OF_MEMORY);
 	assert_true(fake.held_high <= 100 * MiB);
+}
+
+/* Of small blocks the last of the large ones is made. */
+static void test_idle_chunks_of_another_heap_serve(void **state)
+{
+	CUdeviceptr p;
+
+	(void)state;
+	give(take(512));
+	give(take(3 * MiB));
+	while (vs_pool_alloc(10 * MiB, &p) == CUDA_SUCCESS)
+		;
+	assert_int_equal(stats()->oom_release, 1);
+	assert_int_equal(stats()->failed, 1);
 }
 
 static void test_out_of_memory_ladder(void **state)
@@ -488,6 +505,7 @@ int main(void)
 		T(nothing_is_recorded_while_capturing),
 		T(a_begin_that_failed_does_not_count),
 		T(memory_limit),
+		T(idle_chunks_of_another_heap_serve),
 		T(out_of_memory_ladder),
 		T(no_wait_where_nothing_was_freed),
 		T(a_failure_holds_nothing),

@@ -25,6 +25,7 @@ static void test_relieve_waits_for_pending(void **state)
 	give(p);
 	assert_true(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE) >= 200 * MiB);
 	assert_int_equal(vs_pool_relieve(UINT64_MAX, VS_RELIEF_IDLE), 0);
+	assert_int_equal(stats()->retries, 1);
 }
 
 /* The work ends between the call that is out of memory and the look at it. */
