@@ -11,6 +11,7 @@
 #include "pool/range.h"
 #include "pool/state.h"
 #include "pool/tcache.h"
+#include "pool/trouble.h"
 #include "tcache_test.h"
 
 /* p are live, nothing is in the thread's bin but what is idle, N fit in. */
