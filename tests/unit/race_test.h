@@ -26,11 +26,11 @@ static CUresult CUDAAPI count_record(CUcontext ctx, CUevent event)
 	return record_alone(ctx, event);
 }
 
-static void *record_all_the_time(void *fence)
+static void *record_all_the_time(void *f)
 {
 	while (!is_race_over) {
-		vs_fence_record(fence);
-		vs_fence_poll(fence);
+		vs_fence_record(f);
+		vs_fence_poll(f);
 	}
 	return NULL;
 }
@@ -40,7 +40,7 @@ static void *record_all_the_time(void *fence)
  * `begin` sees to it that markers are recorded without it, most of the time,
  * until `come` was called. `record`: the driver's function that records one.
  */
-static inline unsigned long count_missed(struct vs_fence *fence, CUcontext ctx,
+static inline unsigned long count_missed(struct vs_fence *f, CUcontext ctx,
 					 CUresult (*record)(CUcontext, CUevent),
 					 void (*begin)(struct vs_fence *),
 					 void (*come)(struct vs_fence *))
@@ -53,17 +53,17 @@ static inline unsigned long count_missed(struct vs_fence *fence, CUcontext ctx,
 	record_alone = record;
 	vs_real.cuCtxRecordEvent = count_record;
 	is_race_over = false;
-	assert_int_equal(
-		pthread_create(&thread, NULL, record_all_the_time, fence), 0);
+	assert_int_equal(pthread_create(&thread, NULL, record_all_the_time, f),
+			 0);
 	for (int i = 0; i < RACES && time(NULL) < until; i++) {
 		unsigned long before;
 		uint64_t tag;
 
-		begin(fence);
+		begin(f);
 		before = n_raced;
-		come(fence);
-		tag = vs_fence_tag(fence);
-		while (!vs_fence_is_covered(fence, tag))
+		come(f);
+		tag = vs_fence_tag(f);
+		while (!vs_fence_is_covered(f, tag))
 			sched_yield();
 		n_missed += n_raced == before;
 	}

@@ -1,47 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
  * The markers (pool/fence) on the counting driver: how many are asked to see
- * many complete, and which may not be passed over.
+ * many complete, and which may not be passed over. What the driver refuses:
+ * test_refused.
  */
 #include <unistd.h>
 
 #include "driver/real.h"
-#include "fake_test.h"
+#include "fence_test.h"
 #include "pool/capture.h"
 #include "pool/state.h"
 #include "race_test.h"
 
 enum { MANY = 64 };
-#define NEVER ((uint64_t)1 << 60)
-#define LAG ((uint64_t)6400000)
-#define SECOND_CTX ((CUcontext)0x2000)
-
-static struct vs_fence *fence;
-static CUresult (*record_event)(CUcontext, CUevent);
-
-static int fresh(void **state)
-{
-	CUdeviceptr p;
-
-	(void)state;
-	fresh_driver((uint64_t)16 << 30);
-	assert_int_equal(vs_pool_alloc(512, &p), CUDA_SUCCESS);
-	fence = &vs_pool_of(0)->fence;
-	return 0;
-}
-
-static int fresh_ordered(void **state)
-{
-	CUdeviceptr p;
-
-	(void)state;
-	fresh_driver((uint64_t)16 << 30);
-	vs_knobs.reuse = VS_REUSE_ORDERED;
-	assert_int_equal(vs_pool_alloc(512, &p), CUDA_SUCCESS);
-	fence = &vs_pool_of(0)->fence;
-	return 0;
-}
-
 static uint64_t polls(void)
 {
 	CUdevice device;
@@ -422,154 +393,6 @@ static void test_many_contexts(void **state)
 	assert_int_equal(fake.records, records + 301);
 }
 
-static CUresult fails_elsewhere(CUcontext ctx, CUevent event)
-{
-	return ctx == FAKE_CTX ? record_event(ctx, event) : CUDA_ERROR_UNKNOWN;
-}
-
-static CUresult fails(CUcontext ctx, CUevent event)
-{
-	(void)ctx, (void)event;
-	return CUDA_ERROR_UNKNOWN;
-}
-
-/* What broke with one context is whole when that is gone. */
-static void test_an_error_goes_with_its_context(void **state)
-{
-	uint64_t tag;
-
-	(void)state;
-	vs_pool_ctx_born(SECOND_CTX, 0);
-	tag = record_marker(LAG);
-	record_event = vs_real.cuCtxRecordEvent;
-	vs_real.cuCtxRecordEvent = fails_elsewhere;
-	assert_false(vs_fence_record(fence));
-	/* what was freed meanwhile is waited for without a marker */
-	assert_true(vs_fence_wait(fence, NEVER));
-	assert_true(vs_fence_is_complete(fence, tag));
-	assert_true(atomic_load(&fence->is_broken));
-	end_ctx(SECOND_CTX);
-	assert_false(atomic_load(&fence->is_broken));
-	tag = record_marker(LAG);
-	assert_true(vs_fence_wait_tag(fence, tag, NEVER));
-	give(take(64 << 20));
-	vs_real.cuCtxRecordEvent = record_event;
-}
-
-/* One marker, and then all, for some time, that nobody knows why. */
-static void test_markers_are_tried_again(void **state)
-{
-	unsigned long natives;
-
-	(void)state;
-	give(take(640 << 20));
-	record_event = vs_real.cuCtxRecordEvent;
-	vs_real.cuCtxRecordEvent = fails;
-	assert_false(vs_fence_record(fence));
-	give(take(64 << 20));
-	assert_true(fake.natives > 0);
-	for (int i = 0; i < 30; i++) {
-		fake.now += 1000 * MS;
-		vs_pool_tick();
-		assert_true(atomic_load(&fence->is_broken));
-		/* or nobody would tick */
-		assert_true(vs_pool_is_waiting(0));
-	}
-	vs_real.cuCtxRecordEvent = record_event;
-	/* not beside a capture */
-	begin_capture((CUstream)0x77);
-	fake.now += 11000 * MS;
-	vs_pool_tick();
-	assert_true(atomic_load(&fence->is_broken));
-	vs_capture_ended((CUstream)0x77, false);
-	for (int i = 0; i < 11; i++) {
-		fake.now += 1000 * MS;
-		vs_pool_tick();
-	}
-	assert_false(atomic_load(&fence->is_broken));
-	for (int i = 0; i < 100; i++) {
-		fake.now += 1000 * MS;
-		vs_pool_tick();
-	}
-	assert_in_range(fake.held, 0, 80 << 20);
-	natives = fake.natives;
-	give(take(64 << 20));
-	assert_int_equal(fake.natives, natives);
-}
-
-static CUresult refusal;
-
-static CUresult CUDAAPI refuses(CUcontext ctx, CUevent event)
-{
-	(void)ctx, (void)event;
-	return refusal;
-}
-
-/* Of 64 MiB, which were freed; waits for their work are refused from now on. */
-static CUdeviceptr free_where_waits_fail(CUresult with)
-{
-	CUdeviceptr p = take(64 << 20);
-
-	refusal = with;
-	vs_real.cuCtxWaitEvent = refuses;
-	fake.lag_ns = NEVER;
-	give(p);
-	return p;
-}
-
-static void tick_for_s(int seconds)
-{
-	for (int i = 0; i < seconds; i++) {
-		fake.now += 1000 * MS;
-		vs_pool_tick();
-	}
-}
-
-/*
- * Policy ordered: the driver takes markers, but has nothing wait for them.
- * Nothing is handed out by them, nor are they said to work before it does.
- */
-static void test_waits_are_tried_again(void **state)
-{
-	CUresult(CUDAAPI * wait)(CUcontext, CUevent);
-	unsigned long natives;
-	CUdeviceptr p;
-
-	fresh_ordered(state);
-	wait = vs_real.cuCtxWaitEvent;
-	p = free_where_waits_fail(CUDA_ERROR_UNKNOWN);
-	assert_int_not_equal(take(64 << 20), p);
-	give(take(64 << 20));
-	assert_true(fake.natives > 0);
-	for (int i = 0; i < 30; i++) {
-		assert_true(atomic_load(&fence->is_broken));
-		tick_for_s(1);
-	}
-	vs_real.cuCtxWaitEvent = wait;
-	tick_for_s(11);
-	assert_false(atomic_load(&fence->is_broken));
-	assert_true(fake.orders > 0);
-	natives = fake.natives;
-	take(64 << 20);
-	assert_int_equal(fake.natives, natives);
-}
-
-/* A want of memory passes. */
-static void test_waits_want_memory(void **state)
-{
-	CUresult(CUDAAPI * wait)(CUcontext, CUevent);
-	CUdeviceptr p;
-
-	fresh_ordered(state);
-	wait = vs_real.cuCtxWaitEvent;
-	p = free_where_waits_fail(CUDA_ERROR_OUT_OF_MEMORY);
-	assert_int_not_equal(take(64 << 20), p);
-	vs_real.cuCtxWaitEvent = wait;
-	assert_int_equal(take(64 << 20), p);
-	assert_int_equal(fake.orders, 1);
-	assert_int_equal(fake.natives, 0);
-}
-
 static uint64_t unmapped; /* the first time */
 
 static void note_unmap(CUdeviceptr at, uint64_t size)
@@ -627,27 +450,6 @@ static void test_what_a_peer_copies_outlives_the_context(void **state)
 	assert_int_equal(fake.held, 0);
 }
 
-static CUresult has_no_memory(CUcontext ctx, CUevent event)
-{
-	(void)ctx, (void)event;
-	return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-/* A device that is full for a moment costs a marker, not the pool. */
-static void test_want_of_memory_passes(void **state)
-{
-	uint64_t tag = vs_fence_tag(fence);
-
-	(void)state;
-	record_event = vs_real.cuCtxRecordEvent;
-	vs_real.cuCtxRecordEvent = has_no_memory;
-	assert_false(vs_fence_record(fence));
-	vs_real.cuCtxRecordEvent = record_event;
-	assert_false(vs_fence_is_covered(fence, tag));
-	give(take(64 << 20));
-	assert_true(vs_fence_wait_tag(fence, tag, NEVER));
-}
-
 /* A marker in flight that a wait beside a capture has overtaken is no more. */
 static void test_waits_behind_a_barrier(void **state)
 {
@@ -691,16 +493,10 @@ int main(void)
 		cmocka_unit_test_setup(test_covers_a_context_that_arrives,
 				       fresh),
 		cmocka_unit_test_setup(test_many_contexts, fresh),
-		cmocka_unit_test_setup(test_an_error_goes_with_its_context,
-				       fresh),
-		cmocka_unit_test_setup(test_markers_are_tried_again, fresh),
-		cmocka_unit_test(test_waits_are_tried_again),
-		cmocka_unit_test(test_waits_want_memory),
 		cmocka_unit_test_setup(
 			test_the_end_of_a_context_waits_for_peers, fresh),
 		cmocka_unit_test_setup(
 			test_what_a_peer_copies_outlives_the_context, fresh),
-		cmocka_unit_test_setup(test_want_of_memory_passes, fresh),
 		cmocka_unit_test_setup(test_waits_behind_a_barrier, fresh),
 	};
 
