@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * victim_depth: threads with a stack of 16 KiB, as fibres and coroutines have,
- * that allocate and free in many ways; and how much of the stack is in use when
- * the driver is called, and was ever written beyond what an idle thread has.
+ * victim_depth: threads with a small stack, as fibres and coroutines have, that
+ * allocate and free in many ways; and how much of the stack is in use when the
+ * driver is called, and was ever written beyond what an idle thread has.
  * victim_depth show: how much, of each.
  */
 #include <pthread.h>
@@ -19,7 +19,11 @@
 #define MOST_AT_CALL STACK /* frames are as large as they like */
 #define MOST_WRITTEN STACK
 #endif
+#ifdef __aarch64__
+#define STACK (128 * KiB) /* the least that the C library takes */
+#else
 #define STACK (16 * KiB)
+#endif
 #define PAINT 0x5c
 #define N_BLOCKS 3000
 
