@@ -349,6 +349,8 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 		}
 		if (vs_tcache_refill(tc, class))
 			continue;
+		if ((*out = vs_tcache_take_larger_again(tc, size)))
+			return CUDA_SUCCESS;
 		/* another thread ends the context: the driver words it */
 		if (atomic_load(&tc->ctx->is_dead))
 			return VS_PASS;
@@ -360,7 +362,7 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 		if (r != CUDA_SUCCESS && !vs_tcache_refill(tc, class))
 			return r == CUDA_ERROR_OUT_OF_MEMORY
 				       ? vs_range_last_resort(tc->pool, tc->ctx,
-							      size, out)
+							      tc, size, out)
 				       : r;
 		is_miss = r == CUDA_SUCCESS;
 	}

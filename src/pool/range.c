@@ -228,15 +228,19 @@ static bool alloc_odd(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 }
 
 CUresult vs_range_last_resort(struct vs_pool *pool, struct vs_ctx *ctx,
-			      size_t size, CUdeviceptr *out)
+			      struct vs_tcache *tc, size_t size,
+			      CUdeviceptr *out)
 {
 	CUdeviceptr p;
 	CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
 
 	if (pool->memory_limit == UINT64_MAX)
 		r = vs_capture_alloc_beside(&p, size);
-	/* not before: a range is up to thousands of times as large */
-	if (r == CUDA_ERROR_OUT_OF_MEMORY && size <= VS_SMALL_MAX &&
+	/* not before: what these take is up to thousands of times as large */
+	if (r == CUDA_ERROR_OUT_OF_MEMORY && tc &&
+	    (*out = vs_tcache_take_larger(tc, size)))
+		return CUDA_SUCCESS;
+	if (r == CUDA_ERROR_OUT_OF_MEMORY && tc &&
 	    alloc_odd(pool, ctx, size, out)) {
 		vs_stat_add(&pool->stats, large_hit, 1);
 		return CUDA_SUCCESS;
@@ -262,7 +266,7 @@ static __attribute__((noinline)) CUresult alloc_miss(struct vs_pool *pool,
 	CUresult r = range ? CUDA_SUCCESS : get_more(pool, kind, span, &range);
 
 	if (r == CUDA_ERROR_OUT_OF_MEMORY)
-		return vs_range_last_resort(pool, ctx, size, out);
+		return vs_range_last_resort(pool, ctx, NULL, size, out);
 	if (r != CUDA_SUCCESS)
 		return VS_PASS; /* the driver words it */
 	pthread_mutex_lock(&pool->lock);

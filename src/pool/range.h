@@ -27,11 +27,12 @@ CUresult vs_range_free(struct vs_pool *pool, struct vs_ctx *current,
 		       CUdeviceptr p);
 /*
  * Out of memory: the driver's own allocator, which may yet find a few bytes,
- * unless a limit forbids it; else for a small object a range, where one is
- * idle.
+ * unless a limit forbids it; else for a small object (`tc`: the thread's cache;
+ * NULL: it is none) a larger one, or a range, where one is idle.
  */
 CUresult vs_range_last_resort(struct vs_pool *pool, struct vs_ctx *ctx,
-			      size_t size, CUdeviceptr *out);
+			      struct vs_tcache *tc, size_t size,
+			      CUdeviceptr *out);
 /*
  * Gets a range and makes a slab of it; if not, there may be objects by now.
  * VS_PASS for a context that has died meanwhile.

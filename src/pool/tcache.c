@@ -21,6 +21,8 @@ enum { WIDE_TURNS = 64 }; /* of 8, two threads had half as many a marker */
 /* Ticks; or so many for each free of the thread's since. */
 #define JUST_BEFORE ((uint64_t)8000)
 #define EACH_FREE ((uint64_t)2000)
+/* ns; to be told again that there is no slab takes some 10 ms (an H200). */
+#define LARGER_LASTS ((uint64_t)20000000)
 /* Serials taken at a time. */
 #define SERIALS 4096
 
@@ -32,13 +34,11 @@ static __attribute__((noinline)) void more_serials(struct vs_tcache *tc)
 	tc->serial_end = tc->serial + SERIALS;
 }
 
-/*
- * Hot. Preconditions: the context of `tc` is current and alive as far as this
- * thread can know, 1 <= size <= VS_SMALL_MAX.
- */
-CUdeviceptr vs_tcache_take(struct vs_tcache *tc, size_t size)
+/* Hot. `size` bytes of an object of a class; 0 if its bin is empty. */
+static inline __attribute__((always_inline)) CUdeviceptr
+take(struct vs_tcache *tc, unsigned class, size_t size)
 {
-	struct vs_bin *bin = &tc->bin[vs_class_of(size)];
+	struct vs_bin *bin = &tc->bin[class];
 	struct vs_obj obj;
 
 	vs_tcache_lock(tc);
@@ -53,14 +53,23 @@ CUdeviceptr vs_tcache_take(struct vs_tcache *tc, size_t size)
 			      memory_order_release);
 	vs_tcache_unlock(tc);
 	vs_stat_bump(tc, allocs, 1);
-	vs_stat_bump(tc, alloc_spans, vs_class_size(vs_class_of(size)));
+	vs_stat_bump(tc, alloc_spans, vs_class_size(class));
 	vs_stat_bump(tc, live_bytes, size);
 	/* released: who sees it sees alloc_spans, too (vs_range_least) */
 	atomic_store_explicit(&tc->live_spans,
 			      vs_stat_get(tc, live_spans) +
-				      vs_class_size(vs_class_of(size)),
+				      vs_class_size(class),
 			      memory_order_release);
 	return obj.address;
+}
+
+/*
+ * Hot. Preconditions: the context of `tc` is current and alive as far as this
+ * thread can know, 1 <= size <= VS_SMALL_MAX.
+ */
+CUdeviceptr vs_tcache_take(struct vs_tcache *tc, size_t size)
+{
+	return take(tc, vs_class_of(size), size);
 }
 
 static unsigned cap_limit(const struct vs_tcache *tc, const struct vs_bin *bin,
@@ -373,6 +382,48 @@ bool vs_tcache_refill(struct vs_tcache *tc, unsigned class)
 	vs_tcache_unlock(tc);
 	pthread_mutex_unlock(&tc->pool->lock);
 	return is_filled;
+}
+
+static CUdeviceptr take_larger(struct vs_tcache *tc, size_t size)
+{
+	CUdeviceptr p = 0;
+
+	for (unsigned c = vs_class_of(size) + 1; !p && c < VS_N_CLASSES; c++)
+		if (vs_tcache_refill(tc, c))
+			p = take(tc, c, size);
+	return p;
+}
+
+CUdeviceptr vs_tcache_take_larger(struct vs_tcache *tc, size_t size)
+{
+	CUdeviceptr p = take_larger(tc, size);
+
+	if (p) {
+		tc->larger_until = vs_vmm_clock() + LARGER_LASTS;
+		tc->larger_frees = vs_stat_get(tc, frees);
+	}
+	return p;
+}
+
+/* Nor has this thread freed any, or anybody what slabs could be made of. */
+static bool is_as_short(struct vs_tcache *tc)
+{
+	const struct vs_stats *stats = &tc->pool->stats;
+
+	return vs_vmm_clock() < tc->larger_until &&
+	       vs_stat_get(tc, frees) == tc->larger_frees &&
+	       vs_stat_get(stats, idle) == 0 &&
+	       vs_stat_get(stats, pending) == 0;
+}
+
+CUdeviceptr vs_tcache_take_larger_again(struct vs_tcache *tc, size_t size)
+{
+	if (tc->larger_until == 0)
+		return 0;
+	if (is_as_short(tc))
+		return take_larger(tc, size);
+	tc->larger_until = 0;
+	return 0;
 }
 
 struct vs_tcache *vs_tcache_find(struct vs_thread *t, CUcontext handle)

@@ -60,6 +60,8 @@ struct vs_tcache {
 	 * thread's; as asked for, and by object size.
 	 */
 	_Atomic uint64_t live_bytes, live_spans;
+	/* clock, ns; frees then: see vs_tcache_take_larger_again() */
+	uint64_t larger_until, larger_frees;
 	struct vs_bin bin[VS_N_CLASSES];
 	uint64_t seen_calls; /* by vs_tcache_flush_unused(); pool.lock */
 	bool is_rested;	     /* it was emptied then, and not used since */
@@ -123,6 +125,13 @@ CUresult vs_tcache_put(struct vs_tcache *tc, struct vs_slab *slab,
  * context is dead.
  */
 bool vs_tcache_refill(struct vs_tcache *tc, unsigned class);
+/*
+ * No slab can be had for `size` bytes: an object of the next larger class that
+ * has any. 0 if none has, or the context is dead.
+ */
+CUdeviceptr vs_tcache_take_larger(struct vs_tcache *tc, size_t size);
+/* The same, if that was so a moment ago: before a slab is looked for. */
+CUdeviceptr vs_tcache_take_larger_again(struct vs_tcache *tc, size_t size);
 /*
  * The free, under a context, of an object that has no cache in this thread.
  * VS_PASS: it is none, or the current one has ended. Takes pool.lock.

@@ -404,6 +404,44 @@ static void test_one_at_a_time_while_memory_is_short(void **state)
 	atomic_store(&tc->pool->n_short, 0);
 }
 
+/*
+ * Every other object of a full device is live, so no slab can be had: smaller
+ * ones are served by what is free all the same, and the driver is not asked for
+ * more before each of them.
+ */
+static void test_larger_ones_of_a_full_device(void **state)
+{
+	static CUdeviceptr p[1024];
+	uint64_t asked, given, blocks;
+	unsigned long refused;
+	size_t n = 0;
+
+	(void)state;
+	fresh_driver(64 * MiB);
+	while (n < 1024 && vs_pool_alloc(128 * KiB, &p[n]) == CUDA_SUCCESS)
+		n++;
+	assert_int_equal(n, 64 * MiB / (128 * KiB));
+	for (size_t i = 0; i < n; i += 2)
+		give(p[i]);
+	refused = fake.refused;
+	for (size_t i = 0; i < n; i += 2)
+		p[i] = take(100 * KiB);
+	assert_in_range(fake.refused - refused, 1, 8);
+	assert_int_equal(stats()->live, n / 2 * 228 * KiB);
+	for (size_t i = 0; i < n; i++)
+		give(p[i]);
+	vs_range_live(vs_pool_of(0), &asked, &given, &blocks);
+	assert_int_equal(asked, 0);
+	assert_int_equal(given, 0);
+	assert_int_equal(blocks, 0);
+	/* nor do small ones have them when slabs can be had again */
+	for (size_t i = 0; i < n; i++)
+		take(4 * KiB);
+	while (n < 992 && vs_pool_alloc(128 * KiB, &p[n]) == CUDA_SUCCESS)
+		n++;
+	assert_int_equal(n, 992);
+}
+
 int main(void)
 {
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
@@ -424,6 +462,7 @@ int main(void)
 		T(what_came_back_while_it_waited),
 		T(sum_of_counters_that_go_on),
 		T(one_at_a_time_while_memory_is_short),
+		T(larger_ones_of_a_full_device),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
