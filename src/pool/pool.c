@@ -349,8 +349,11 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 		}
 		if (vs_tcache_refill(tc, class))
 			continue;
-		if ((*out = vs_tcache_take_larger_again(tc, size)))
+		p = vs_tcache_take_larger_again(tc, size);
+		if (p) {
+			*out = p;
 			return CUDA_SUCCESS;
+		}
 		/* another thread ends the context: the driver words it */
 		if (atomic_load(&tc->ctx->is_dead))
 			return VS_PASS;

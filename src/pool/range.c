@@ -227,6 +227,22 @@ static bool alloc_odd(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 	return range != NULL;
 }
 
+/* For a small object a larger one, or a range. */
+static bool alloc_larger(struct vs_pool *pool, struct vs_ctx *ctx,
+			 struct vs_tcache *tc, size_t size, CUdeviceptr *out)
+{
+	CUdeviceptr p = vs_tcache_take_larger(tc, size);
+
+	if (p) {
+		*out = p;
+		return true;
+	}
+	if (!alloc_odd(pool, ctx, size, out))
+		return false;
+	vs_stat_add(&pool->stats, large_hit, 1);
+	return true;
+}
+
 CUresult vs_range_last_resort(struct vs_pool *pool, struct vs_ctx *ctx,
 			      struct vs_tcache *tc, size_t size,
 			      CUdeviceptr *out)
@@ -238,13 +254,8 @@ CUresult vs_range_last_resort(struct vs_pool *pool, struct vs_ctx *ctx,
 		r = vs_capture_alloc_beside(&p, size);
 	/* not before: what these take is up to thousands of times as large */
 	if (r == CUDA_ERROR_OUT_OF_MEMORY && tc &&
-	    (*out = vs_tcache_take_larger(tc, size)))
+	    alloc_larger(pool, ctx, tc, size, out))
 		return CUDA_SUCCESS;
-	if (r == CUDA_ERROR_OUT_OF_MEMORY && tc &&
-	    alloc_odd(pool, ctx, size, out)) {
-		vs_stat_add(&pool->stats, large_hit, 1);
-		return CUDA_SUCCESS;
-	}
 	if (r != CUDA_SUCCESS) {
 		vs_stat_add(&pool->stats, failed, 1);
 		return r;

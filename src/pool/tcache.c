@@ -21,7 +21,10 @@ enum { WIDE_TURNS = 64 }; /* of 8, two threads had half as many a marker */
 /* Ticks; or so many for each free of the thread's since. */
 #define JUST_BEFORE ((uint64_t)8000)
 #define EACH_FREE ((uint64_t)2000)
-/* ns; to be told again that there is no slab takes some 10 ms (an H200). */
+/*
+ * ns: for so long none is looked for again, since the driver is asked for four
+ * of its chunks before it is known that there is none.
+ */
 #define LARGER_LASTS ((uint64_t)20000000)
 /* Serials taken at a time. */
 #define SERIALS 4096
