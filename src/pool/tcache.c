@@ -421,9 +421,7 @@ static bool is_as_short(struct vs_tcache *tc)
 
 CUdeviceptr vs_tcache_take_larger_again(struct vs_tcache *tc, size_t size)
 {
-	if (tc->larger_until == 0)
-		return 0;
-	if (is_as_short(tc))
+	if (tc->larger_until > 0 && is_as_short(tc))
 		return take_larger(tc, size);
 	tc->larger_until = 0;
 	return 0;
