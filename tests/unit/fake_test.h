@@ -22,7 +22,9 @@
 #include "fake.h"
 #include "pool/capture.h"
 #include "pool/pool.h"
+#include "pool/range.h"
 #include "pool/state.h"
+#include "pool/tcache.h"
 
 #define KiB ((size_t)1 << 10)
 #define MiB ((size_t)1 << 20)
@@ -187,6 +189,14 @@ static inline void begin_capture(CUstream stream)
 	vs_capture_before_begin(stream);
 	vs_capture_after_begin(stream, false, CU_STREAM_CAPTURE_MODE_RELAXED,
 			       true);
+}
+
+/* What another thread does with a context of which the pool was told. */
+static inline void bury_ctx(struct vs_ctx *ctx)
+{
+	vs_ctx_bury(ctx);
+	vs_tcache_flush(vs_pool_of(0), ctx);
+	vs_range_drop_ctx(vs_pool_of(0), ctx);
 }
 
 /* A context ends, by the pool's part and the driver's own. */

@@ -91,9 +91,7 @@ static void test_free_overtaken_by_the_end(void **state)
 	own = vs_thread_self()->cache;
 	cache = *own;
 	ctx = cache.ctx;
-	vs_ctx_bury(ctx);
-	vs_tcache_flush(pool, ctx);
-	vs_range_drop_ctx(pool, ctx);
+	bury_ctx(ctx);
 	fake.current = OTHER;
 	take_again(large, 10 * MiB);
 	take_again(small, 512);

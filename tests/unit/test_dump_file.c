@@ -80,23 +80,31 @@ static void too_long_a_name(void **unused)
 	assert_false(vs_path_expand("/a/b/c/d/e", out, sizeof(out)));
 }
 
+/* What the child wrote behind the one line that warns of the file. */
+static const char *behind_warning(const char *name, const char *why)
+{
+	char expected[1024];
+
+	snprintf(expected, sizeof(expected),
+		 "vmmshim warn: VMMSHIM_STATS_FILE: cannot write %s (%s), "
+		 "statistics go to stderr\n",
+		 name, why);
+	assert_memory_equal(child_text(&c), expected, strlen(expected));
+	return c.err + strlen(expected);
+}
+
 static void unwritable(void **unused)
 {
-	char setting[512], expected[1024];
+	char setting[512], name[256];
 	const char *environment[] = {setting, NULL};
 	const char *rest;
 
 	(void)unused;
-	snprintf(setting, sizeof(setting), "VMMSHIM_STATS_FILE=%s/no/file",
-		 folder);
+	snprintf(name, sizeof(name), "%s/no/file", folder);
+	snprintf(setting, sizeof(setting), "VMMSHIM_STATS_FILE=%s", name);
 	child_run(&c, environment, dump_twice, NULL);
 	assert_child_ok(&c);
-	snprintf(expected, sizeof(expected),
-		 "vmmshim warn: VMMSHIM_STATS_FILE: cannot write %s/no/file "
-		 "(no such folder), statistics go to stderr\n",
-		 folder);
-	assert_memory_equal(child_text(&c), expected, strlen(expected));
-	rest = c.err + strlen(expected);
+	rest = behind_warning(name, "no such folder");
 	/* warned once, dumped twice */
 	assert_null(strstr(rest, "warn"));
 	rest = strstr(rest, "no device has a pool yet\n");
@@ -169,7 +177,7 @@ static void after_a_torn_one(void **unused)
 static void full_disk(void **unused)
 {
 	static const char *const formats[] = {"text", "json"};
-	char name[256], file[512], format[64], expected[1024], start[200];
+	char name[256], file[512], format[64], start[200];
 	const char *environment[] = {file, format, NULL};
 
 	(void)unused;
@@ -184,13 +192,8 @@ static void full_disk(void **unused)
 		child_run(&c, environment,
 			  is_small ? dump_small_files : dump_twice, NULL);
 		assert_child_ok(&c);
-		snprintf(expected, sizeof(expected),
-			 "vmmshim warn: VMMSHIM_STATS_FILE: cannot write %s "
-			 "(writing failed), statistics go to stderr\n",
-			 path);
-		assert_memory_equal(child_text(&c), expected, strlen(expected));
+		rest = behind_warning(path, "writing failed");
 		/* warned once, dumped twice, all of it */
-		rest = c.err + strlen(expected);
 		assert_null(strstr(rest, " warn: "));
 		for (int n = 0; n < 2; n++) {
 			rest = strstr(rest, is_text ? " stats: libvmmshim "

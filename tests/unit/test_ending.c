@@ -24,14 +24,6 @@ static int fresh(void **state)
 	return 0;
 }
 
-/* What the other thread does with a context of which the pool was told. */
-static void end(struct vs_ctx *ctx)
-{
-	vs_ctx_bury(ctx);
-	vs_tcache_flush(vs_pool_of(0), ctx);
-	vs_range_drop_ctx(vs_pool_of(0), ctx);
-}
-
 /* The driver's call under which it does. */
 static __typeof__(vs_real.cuMemCreate) create;
 static struct vs_ctx *ending; /* NULL: it has */
@@ -43,7 +35,7 @@ static CUresult CUDAAPI end_beside_create(CUmemGenericAllocationHandle *out,
 					  unsigned long long flags)
 {
 	if (ending)
-		end(ending);
+		bury_ctx(ending);
 	ending = NULL;
 	return answer == CUDA_SUCCESS ? create(out, size, prop, flags) : answer;
 }
@@ -105,7 +97,7 @@ static void test_before_the_cache_is_used(void **state)
 	take(512);
 	tc = t->cache;
 	ctx = tc->ctx;
-	end(ctx);
+	bury_ctx(ctx);
 	assert_false(vs_tcache_refill(tc, vs_class_of(512)));
 	assert_false(vs_tcache_refill(tc, vs_class_of(MiB)));
 	assert_int_equal(vs_range_slab(tc->pool, ctx, 0), VS_PASS);
@@ -133,7 +125,7 @@ static void test_before_a_large_one_hits(void **state)
 	(void)state;
 	give(take(100 * MiB));
 	ctx = vs_ctx_peek(FAKE_CTX);
-	end(ctx);
+	bury_ctx(ctx);
 	assert_int_equal(vs_range_alloc(vs_pool_of(0), ctx, 100 * MiB, &p),
 			 VS_PASS);
 	expect_all_idle();
@@ -230,7 +222,7 @@ static void test_memory_in_other_hands(void **state)
 	vs_fence_barrier(&pool->fence);
 	vs_reuse_harvest(pool);
 	r[1] = vs_reuse_take(pool, VS_HEAP_LARGE, 16 * MiB);
-	end(ctx);
+	bury_ctx(ctx);
 	for (int i = 0; i < 2; i++) {
 		assert_non_null(r[i]);
 		assert_int_equal(r[i]->state, VS_RANGE_LIVE);

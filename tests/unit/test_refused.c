@@ -12,10 +12,20 @@ static CUresult fails_elsewhere(CUcontext ctx, CUevent event)
 	return ctx == FAKE_CTX ? record_event(ctx, event) : CUDA_ERROR_UNKNOWN;
 }
 
-static CUresult fails(CUcontext ctx, CUevent event)
+static CUresult refusal;
+
+static CUresult CUDAAPI refuses(CUcontext ctx, CUevent event)
 {
 	(void)ctx, (void)event;
-	return CUDA_ERROR_UNKNOWN;
+	return refusal;
+}
+
+static void tick_for_s(int seconds)
+{
+	for (int i = 0; i < seconds; i++) {
+		fake.now += 1000 * MS;
+		vs_pool_tick();
+	}
 }
 
 /* What broke with one context is whole when that is gone. */
@@ -49,13 +59,13 @@ static void test_markers_are_tried_again(void **state)
 	(void)state;
 	give(take(640 << 20));
 	record_event = vs_real.cuCtxRecordEvent;
-	vs_real.cuCtxRecordEvent = fails;
+	refusal = CUDA_ERROR_UNKNOWN;
+	vs_real.cuCtxRecordEvent = refuses;
 	assert_false(vs_fence_record(fence));
 	give(take(64 << 20));
 	assert_true(fake.natives > 0);
 	for (int i = 0; i < 30; i++) {
-		fake.now += 1000 * MS;
-		vs_pool_tick();
+		tick_for_s(1);
 		assert_true(atomic_load(&fence->is_broken));
 		/* or nobody would tick */
 		assert_true(vs_pool_is_waiting(0));
@@ -67,27 +77,13 @@ static void test_markers_are_tried_again(void **state)
 	vs_pool_tick();
 	assert_true(atomic_load(&fence->is_broken));
 	vs_capture_ended((CUstream)0x77, false);
-	for (int i = 0; i < 11; i++) {
-		fake.now += 1000 * MS;
-		vs_pool_tick();
-	}
+	tick_for_s(11);
 	assert_false(atomic_load(&fence->is_broken));
-	for (int i = 0; i < 100; i++) {
-		fake.now += 1000 * MS;
-		vs_pool_tick();
-	}
+	tick_for_s(100);
 	assert_in_range(fake.held, 0, 80 << 20);
 	natives = fake.natives;
 	give(take(64 << 20));
 	assert_int_equal(fake.natives, natives);
-}
-
-static CUresult refusal;
-
-static CUresult CUDAAPI refuses(CUcontext ctx, CUevent event)
-{
-	(void)ctx, (void)event;
-	return refusal;
 }
 
 /* Of 64 MiB, which were freed; waits for their work are refused from now on. */
@@ -100,14 +96,6 @@ static CUdeviceptr free_where_waits_fail(CUresult with)
 	fake.lag_ns = NEVER;
 	give(p);
 	return p;
-}
-
-static void tick_for_s(int seconds)
-{
-	for (int i = 0; i < seconds; i++) {
-		fake.now += 1000 * MS;
-		vs_pool_tick();
-	}
 }
 
 /*
@@ -155,12 +143,6 @@ static void test_waits_want_memory(void **state)
 	assert_int_equal(fake.natives, 0);
 }
 
-static CUresult has_no_memory(CUcontext ctx, CUevent event)
-{
-	(void)ctx, (void)event;
-	return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
 /* A device that is full for a moment costs a marker, not the pool. */
 static void test_want_of_memory_passes(void **state)
 {
@@ -168,7 +150,8 @@ static void test_want_of_memory_passes(void **state)
 
 	(void)state;
 	record_event = vs_real.cuCtxRecordEvent;
-	vs_real.cuCtxRecordEvent = has_no_memory;
+	refusal = CUDA_ERROR_OUT_OF_MEMORY;
+	vs_real.cuCtxRecordEvent = refuses;
 	assert_false(vs_fence_record(fence));
 	vs_real.cuCtxRecordEvent = record_event;
 	assert_false(vs_fence_is_covered(fence, tag));

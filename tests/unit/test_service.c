@@ -7,7 +7,6 @@
 
 #include <dirent.h>
 #include <pthread.h>
-#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -18,7 +17,6 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -27,8 +25,8 @@
 #include "base/knob.h"
 #include "base/thread.h"
 #include "child.h"
-#include "fake_pool.h"
 #include "report/trace.h"
+#include "service_test.h"
 
 /* Thread-local memory of the program, and what the driver needs of a stack. */
 #define TLS_BYTES (224 * 1024)
@@ -66,13 +64,6 @@ static int n_service_threads(void)
 	}
 	closedir(folder);
 	return n;
-}
-
-static void start(void)
-{
-	vs_knob_init();
-	vs_service_start();
-	vs_service_start();
 }
 
 static _Atomic int trimmer; /* thread that trims */
@@ -274,14 +265,6 @@ static void forked(void **unused)
 	(void)unused;
 	child_run(&c, NULL, fork_with_thread, NULL);
 	assert_child_ok(&c);
-}
-
-static void driver_sees_all_undone(void)
-{
-	if (!fake_n_trims)
-		_exit(98);
-	if (fake_is_ending)
-		_exit(97);
 }
 
 static void no_thread(void *unused)

@@ -11,18 +11,10 @@
 
 #include <cmocka.h>
 
-#include "base/knob.h"
 #include "child.h"
-#include "fake_pool.h"
-#include "report/service.h"
+#include "service_test.h"
 
 static struct child c;
-
-static void start(void)
-{
-	vs_knob_init();
-	vs_service_start();
-}
 
 static int n_at_exit;
 
@@ -92,12 +84,6 @@ static void exit_is_not_held_up(void **unused)
 	assert_true(to.tv_sec - from.tv_sec < 5);
 }
 
-static void driver_sees_no_trim(void)
-{
-	if (!fake_n_trims)
-		_exit(98);
-}
-
 static void exit_in_short_trim(void *unused)
 {
 	(void)unused;
@@ -137,14 +123,6 @@ static void trim_until_end(void)
 	is_trimming = 1;
 	while (!fake_is_ending)
 		sched_yield();
-}
-
-static void driver_sees_all_undone(void)
-{
-	driver_sees_no_trim();
-	/* the handlers that run later may need memory */
-	if (fake_is_ending)
-		_exit(97);
 }
 
 static void exit_in_long_trim(void *unused)

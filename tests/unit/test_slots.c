@@ -400,6 +400,7 @@ int main(void)
 	};
 
 	alarm(120);
+	/* other programs under the shim, as of other tests, have slots, too */
 	child_unshare_ipc(0);
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
