@@ -20,6 +20,7 @@
 #include "pool/mark.h"
 #include "pool/newcomer.h"
 #include "pool/range.h"
+#include "pool/repack.h"
 #include "pool/slab.h"
 #include "pool/state.h"
 #include "pool/tcache.h"
@@ -347,6 +348,7 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 			*out = p;
 			return CUDA_SUCCESS;
 		}
+		vs_repack(tc->pool);
 		if (vs_tcache_refill(tc, class))
 			continue;
 		p = vs_tcache_take_larger_again(tc, size);

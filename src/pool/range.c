@@ -9,6 +9,7 @@
 #include "pool/ladder.h"
 #include "pool/mark.h"
 #include "pool/owner.h"
+#include "pool/repack.h"
 #include "pool/reuse.h"
 #include "pool/tcache.h"
 
@@ -384,6 +385,8 @@ CUresult vs_range_slab(struct vs_pool *pool, struct vs_ctx *ctx, unsigned class)
 	if (!range)
 		range = vs_reuse_rest(pool, VS_HEAP_SLABS, span);
 	r = range ? CUDA_SUCCESS : get_more(pool, VS_HEAP_SLABS, span, &range);
+	if (r == CUDA_ERROR_OUT_OF_MEMORY)
+		vs_repack_soon(pool);
 	if (r != CUDA_SUCCESS)
 		return r == CUDA_ERROR_OUT_OF_MEMORY ? r : VS_PASS;
 	pthread_mutex_lock(&pool->lock);

@@ -131,6 +131,13 @@ static void take_from(struct vs_slab *slab, unsigned wanted,
 	}
 }
 
+/* Lock. */
+static void came_back(struct vs_pool *pool, uint64_t bytes)
+{
+	vs_stat_bump(&pool->repack, returned, bytes);
+	vs_mark_freed_small(pool, bytes);
+}
+
 /* Only as much as there is: most batches are far from full. */
 static void fill(struct vs_batch *batch, const struct vs_obj *obj, unsigned n,
 		 uint64_t tag)
@@ -190,7 +197,7 @@ void vs_slab_return(struct vs_pool *pool, struct vs_slabs *s, unsigned class,
 		s->newest = batch->tag;
 	*s->class[class].pending_end = batch;
 	s->class[class].pending_end = &batch->next;
-	vs_mark_freed_small(pool, batch->n * vs_class_size(class));
+	came_back(pool, batch->n * vs_class_size(class));
 }
 
 /* The newest of the pending, if so many more of this tag belong there. */
@@ -216,7 +223,7 @@ bool vs_slab_return_few(struct vs_pool *pool, struct vs_slabs *s,
 	if (b) {
 		memcpy(b->obj + b->n, few, n * sizeof(few[0]));
 		b->n += n;
-		vs_mark_freed_small(pool, n * vs_class_size(class));
+		came_back(pool, n * vs_class_size(class));
 		return true;
 	}
 	b = vs_meta_alloc_dirty(sizeof(*b));

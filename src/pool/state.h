@@ -68,6 +68,13 @@ struct vs_late {
 	uint64_t marker;     /* epoch of the last of `markers` */
 };
 
+/* pool/repack's, in bytes of small objects; pool.lock to write. */
+struct vs_repack {
+	_Atomic uint64_t returned; /* to slabs or batches, so far */
+	_Atomic uint64_t at;	   /* the next is due then; 0: none */
+	unsigned looks_left;
+};
+
 /* Chunks that pool/grow makes anew at once, at most. */
 enum { VS_CRUMBS_MOST = 256 };
 
@@ -165,6 +172,7 @@ struct vs_pool {
 	/* of ranges that are slabs; written under lock, read anywhere */
 	_Atomic uint64_t slab_bytes;
 	struct vs_slab *spare_slabs[VS_N_CLASSES]; /* to be used again */
+	struct vs_repack repack;
 	/* small frees that went past the caches */
 	_Atomic uint64_t odd_frees, odd_free_bytes, odd_free_spans;
 	/* small objects that died with their context */
