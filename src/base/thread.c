@@ -99,10 +99,10 @@ static struct vs_thread *adopt(int own)
 			break;
 		next_look = t->next;
 		owner = atomic_load(&t->in_use);
-		if (owner && (owner == own || vs_thread_is_gone(owner))) {
-			atomic_store(&t->in_use, own);
+		/* or it has ended since, and another has taken it over */
+		if (owner && (owner == own || vs_thread_is_gone(owner)) &&
+		    atomic_compare_exchange_strong(&t->in_use, &owner, own))
 			found = t;
-		}
 	}
 	pthread_mutex_unlock(&orphans);
 	if (found && vs_thread_on_exit)

@@ -6,6 +6,8 @@
 #include "base/thread.h"
 
 #include <limits.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <setjmp.h>
@@ -14,6 +16,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/ioctl.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -295,6 +300,105 @@ static void one_each_without_a_key(void **unused)
 	assert_child_ok(&c);
 }
 
+/* Its thread ends when it is told to. */
+struct guest {
+	pthread_t thread;
+	struct vs_thread *t;
+	_Atomic int tid, may_end;
+};
+
+static void *stay(void *guest)
+{
+	struct guest *g = guest;
+
+	g->t = vs_thread_self();
+	atomic_store(&g->tid, vs_thread_tid(g->t));
+	CHECK(reaches(&g->may_end, 1));
+	return NULL;
+}
+
+static void come(struct guest *g)
+{
+	CHECK(!pthread_create(&g->thread, NULL, stay, g));
+	CHECK(reaches(&g->tid, 1));
+}
+
+static void go(struct guest *g)
+{
+	atomic_store(&g->may_end, 1);
+	pthread_join(g->thread, NULL);
+}
+
+/* Whether a thread is there is not answered before `listener` has been asked.
+ */
+static int hold_back_answers(void)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+			 offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_tgkill, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_USER_NOTIF),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog filter = {sizeof(code) / sizeof(code[0]), code};
+
+	CHECK(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0);
+	return (int)syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER,
+			    SECCOMP_FILTER_FLAG_NEW_LISTENER, &filter);
+}
+
+static _Atomic int listener;
+
+static void *adopt_slowly(void *unused)
+{
+	int fd = hold_back_answers();
+
+	(void)unused;
+	if (fd < 0)
+		_exit(CHILD_NOT_HERE);
+	atomic_store(&listener, fd);
+	return vs_thread_self();
+}
+
+static void end_and_be_replaced(void *unused)
+{
+	struct guest first = {.tid = 0}, second = {.tid = 0};
+	struct seccomp_notif_resp answer = {
+		.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE};
+	struct seccomp_notif question = {.id = 0};
+	pthread_t adopter;
+	void *adopted;
+
+	(void)unused;
+	CHECK(vs_thread_self());
+	come(&first);
+	CHECK(!pthread_create(&adopter, NULL, adopt_slowly, NULL));
+	CHECK(reaches(&listener, 1));
+	CHECK(!ioctl(listener, SECCOMP_IOCTL_NOTIF_RECV, &question));
+	CHECK((int)question.data.args[1] == first.tid);
+	go(&first);
+	come(&second);
+	CHECK(second.t == first.t);
+	/* a number may be taken for a moment after its thread was joined */
+	for (int i = 0; i < 500 && !vs_thread_is_gone(first.tid); i++)
+		sleep_ms(10);
+	answer.id = question.id;
+	CHECK(!ioctl(listener, SECCOMP_IOCTL_NOTIF_SEND, &answer));
+	close(listener); /* no further question is held back */
+	CHECK(!pthread_join(adopter, &adopted));
+	CHECK(adopted != second.t);
+	go(&second);
+}
+
+static void ended_while_it_was_asked_for(void **unused)
+{
+	(void)unused;
+	child_run(&c, NULL, end_and_be_replaced, NULL);
+	if (c.exit_code == CHILD_NOT_HERE)
+		skip();
+	assert_child_ok(&c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -305,6 +409,7 @@ int main(void)
 		cmocka_unit_test(used_in_the_last_round),
 		cmocka_unit_test(beside_a_process_in_one_memory),
 		cmocka_unit_test(one_each_without_a_key),
+		cmocka_unit_test(ended_while_it_was_asked_for),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
