@@ -58,7 +58,7 @@ struct ring {
 	struct record records[RING_RECORDS];
 };
 
-bool vs_trace_is_on;
+_Atomic bool vs_trace_is_on;
 
 static struct ring *rings; /* lock */
 static __thread struct ring *mine __attribute__((tls_model("initial-exec")));
@@ -148,6 +148,7 @@ void vs_trace_init(void)
 	}
 	owner = vs_sys_getpid();
 	file = open_file(path);
+	/* last: who sees it writes to the file */
 	vs_trace_is_on = file >= 0;
 }
 

@@ -11,11 +11,13 @@
 #ifndef VS_REPORT_TRACE_H
 #define VS_REPORT_TRACE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-extern bool vs_trace_is_on; /* false again only in a forked child */
+/* Its file is there; false again only in a forked child. */
+extern _Atomic bool vs_trace_is_on;
 
 /*
  * Opens the file of knob TRACE; after the first cuInit that succeeded. Further
