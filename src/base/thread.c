@@ -18,7 +18,7 @@
 
 __thread struct vs_thread *vs_thread_current
 	__attribute__((tls_model("initial-exec")));
-void (*vs_thread_on_exit)(struct vs_thread *t, int tid);
+void (*_Atomic vs_thread_on_exit)(struct vs_thread *t, int tid);
 
 static _Atomic(struct vs_thread *) all; /* pushed at the front, never popped */
 static pthread_key_t key;

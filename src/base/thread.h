@@ -145,11 +145,12 @@ static inline void vs_thread_come_back(struct vs_thread *t)
 uint64_t vs_thread_calls(enum vs_api api);
 
 /*
- * Runs in each ending thread that owns a struct (set once, by pool); where that
- * cannot be told, in the next thread that takes the struct, before it has it.
- * `tid` is the number of the thread that ends, or has ended.
+ * Runs in each ending thread that owns a struct (set by pool whenever it makes
+ * one, to the same); where that cannot be told, in the next thread that takes
+ * the struct, before it has it. `tid` is the number of the thread that ends, or
+ * has ended.
  */
-extern void (*vs_thread_on_exit)(struct vs_thread *t, int tid);
+extern void (*_Atomic vs_thread_on_exit)(struct vs_thread *t, int tid);
 
 /* No thread of this process has the number `tid` now. A system call. */
 bool vs_thread_is_gone(int tid) __attribute__((cold));
