@@ -563,5 +563,6 @@ uint64_t vs_fence_turn(struct vs_fence *f)
 	pthread_mutex_lock(&f->lock);
 	epoch = atomic_fetch_add(&f->epoch, 1);
 	pthread_mutex_unlock(&f->lock);
+	atomic_thread_fence(memory_order_seq_cst);
 	return epoch;
 }

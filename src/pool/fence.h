@@ -64,7 +64,8 @@
  * cuCtxRecordEvent in each. If the free still reads the old number, its fence
  * comes first in the order of all fences, hence the work submitted before it,
  * and the context it was submitted to, are visible to the record. No lock is
- * shared between the two.
+ * shared between the two. Who waits for all work instead does the same by
+ * vs_fence_turn().
  */
 #ifndef VS_POOL_FENCE_H
 #define VS_POOL_FENCE_H
@@ -470,7 +471,10 @@ void vs_fence_forget(struct vs_fence *f, struct vs_ctx *ctx);
  */
 void vs_fence_mend(struct vs_fence *f);
 
-/* Ends the current epoch without a marker; returns its number. */
+/*
+ * Ends the current epoch without a marker; returns its number. What follows is
+ * behind the fence of Note [Tag and record].
+ */
 uint64_t vs_fence_turn(struct vs_fence *f);
 
 /*

@@ -233,7 +233,6 @@ static bool wait_behind_barrier(struct vs_fence *f)
 
 	/* a marker may be recorded if the last capture has just ended */
 	epoch = vs_fence_turn(f);
-	atomic_thread_fence(memory_order_seq_cst);
 	is_good = vs_ctx_gather(&set, vs_fence_copying(f));
 	vs_stat_add(f->stats, waits, 1);
 	for (int i = 0; is_good && i < set.n; i++) {
