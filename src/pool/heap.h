@@ -83,17 +83,17 @@ RB_HEAD(vs_size_tree, vs_range);
 TAILQ_HEAD(vs_range_list, vs_range);
 
 /*
- * Lock, which orders both behind the death of the last life (id); a look-up
- * without it sees the one before or this one.
+ * Lock. Behind the death of the last life (id), be that by another thread: a
+ * look-up without the lock that sees what is released here sees that, too.
  */
 static inline void vs_range_set_base(struct vs_range *r, CUdeviceptr base)
 {
-	__atomic_store_n(&r->base, base, __ATOMIC_RELAXED);
+	__atomic_store_n(&r->base, base, __ATOMIC_RELEASE);
 }
 
 static inline void vs_range_set_ctx(struct vs_range *r, struct vs_ctx *ctx)
 {
-	__atomic_store_n(&r->ctx, ctx, __ATOMIC_RELAXED);
+	__atomic_store_n(&r->ctx, ctx, __ATOMIC_RELEASE);
 }
 
 /* Parts of a heap: what is in the trunk, by address, and what is not. */

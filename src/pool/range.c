@@ -187,7 +187,8 @@ void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
 {
 	vs_range_set_ctx(range, ctx);
 	range->is_pinned = false;
-	atomic_store_explicit(&range->size, size, memory_order_relaxed);
+	/* released, too: see vs_range_set_base() */
+	atomic_store_explicit(&range->size, size, memory_order_release);
 	atomic_store_explicit(&range->id, vs_serial_next(),
 			      memory_order_release);
 	vs_owner_set(pool, range);
@@ -329,9 +330,8 @@ CUresult vs_range_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 
 void vs_range_end_life(struct vs_pool *pool, struct vs_range *r)
 {
+	/* first: a look-up without the lock reads it last */
 	atomic_store_explicit(&r->id, 0, memory_order_relaxed);
-	/* before what follows: a look-up without the lock reads it last */
-	atomic_thread_fence(memory_order_release);
 	vs_stat_bump(pool, live_bytes, -atomic_load(&r->size));
 	vs_stat_bump(pool, live_spans, -r->span);
 	vs_stat_bump(pool, live_blocks, -1);
