@@ -14,10 +14,11 @@ static void begin_again(void)
 {
 	unsigned n = atomic_load(&vs_stream.n);
 
+	/* first: who sees that enough was counted since then sees the change */
+	atomic_fetch_add(&vs_stream.changes, 1);
 	while (n != VS_STREAM_SEVERAL &&
 	       !atomic_compare_exchange_weak(&vs_stream.n, &n, 0))
 		;
-	atomic_fetch_add(&vs_stream.changes, 1);
 	if (n == VS_STREAM_ENOUGH)
 		atomic_store(&vs_stream.hasty, 0);
 	else if (atomic_fetch_add(&vs_stream.hasty, 1) >=
