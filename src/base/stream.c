@@ -35,10 +35,14 @@ void vs_stream_changed(const struct vs_thread *t, uintptr_t key)
 
 	/* all before the work, as who looks at it later must see it */
 	if (is_forgiven &&
-	    atomic_compare_exchange_strong(&vs_stream.last, &last, key))
+	    atomic_compare_exchange_strong(&vs_stream.last, &last, key)) {
 		begin_again();
-	else if (last != key)
+		/* it was handed out meanwhile: see vs_stream_rely() */
+		if (atomic_load(&vs_stream.is_relied_on))
+			vs_stream_give_up();
+	} else if (last != key) {
 		vs_stream_give_up();
+	}
 }
 
 void vs_stream_joined(uintptr_t key)

@@ -66,11 +66,14 @@ void vs_stream_count(uintptr_t key, unsigned n) __attribute__((cold));
 /* The program made one, or the same again that there was before. */
 void vs_stream_made(void);
 
-/* Memory is about to be handed out because it is one stream. */
+/*
+ * Memory is about to be handed out because it is one stream, if it still is
+ * then: vs_stream_is_single() next. Who changes it counts that first and then
+ * looks here, so that one of the two sees the other.
+ */
 static inline void vs_stream_rely(void)
 {
-	if (!atomic_load_explicit(&vs_stream.is_relied_on,
-				  memory_order_relaxed))
+	if (!atomic_load(&vs_stream.is_relied_on))
 		atomic_store(&vs_stream.is_relied_on, true);
 }
 
@@ -88,11 +91,10 @@ static inline bool vs_stream_is_fed_by(const struct vs_thread *t)
 							 memory_order_relaxed);
 }
 
-/* It has long been one stream. Acquire: `changes` is no older then. */
+/* It has long been one stream; `changes` is no older then. */
 static inline bool vs_stream_is_single(void)
 {
-	return atomic_load_explicit(&vs_stream.n, memory_order_acquire) ==
-	       VS_STREAM_ENOUGH;
+	return atomic_load(&vs_stream.n) == VS_STREAM_ENOUGH;
 }
 
 /* Work comes next in `stream`; `is_per_thread`: NULL is the thread's own. */
