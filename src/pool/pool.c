@@ -550,20 +550,21 @@ CUresult vs_pool_peer(CUcontext ctx, CUcontext peer, bool is_enabled)
 CUresult vs_pool_reach(CUdeviceptr p, CUdevice device, bool is_opened)
 {
 	struct vs_pool *pool = vs_pool_at(p);
-	uint64_t bit = (uint64_t)1 << device;
+	uint64_t bit = (uint64_t)1 << device, open;
 
 	if (!pool || device == pool->dev.device)
 		return CUDA_SUCCESS;
 	vs_newcomer_reach(pool, device);
 	if (!is_opened)
 		return CUDA_SUCCESS;
-	if (atomic_load(&pool->peers) & bit) {
-		/* another thread may still be at it */
+	open = atomic_load(&pool->peers) & bit;
+	if (open) {
+		/* another thread may still be at it, and be refused */
 		pthread_mutex_lock(&pool->grow);
+		open = atomic_load(&pool->peers) & bit;
 		pthread_mutex_unlock(&pool->grow);
-		return CUDA_SUCCESS;
 	}
-	return allow_peer(pool, device);
+	return open ? CUDA_SUCCESS : allow_peer(pool, device);
 }
 
 uint64_t vs_pool_peers(CUdevice device)

@@ -3,6 +3,9 @@
  * By what the pool grows, on the counting driver (fake.h): chunks of which
  * sizes, and idle ones before new ones.
  */
+#include <sched.h>
+#include <time.h>
+
 #include "driver/real.h"
 #include "fake_test.h"
 #include "heap_check.h"
@@ -320,6 +323,51 @@ static void test_a_refused_peer_takes_nothing_from_others(void **state)
 	expect_devices(take(1024 * MiB), 3);
 }
 
+enum { LATE_PEER = 3 };
+
+static CUdeviceptr reached;
+static __typeof__(cuMemSetAccess) *next_access;
+static pthread_t another;
+static _Atomic bool is_coming;
+
+static void *reach_it(void *result_out)
+{
+	atomic_store(&is_coming, true);
+	*(CUresult *)result_out = vs_pool_reach(reached, LATE_PEER, true);
+	return NULL;
+}
+
+static CUresult result_of_another;
+
+/* Once it has been waited for. */
+static CUresult CUDAAPI refuse_access(CUdeviceptr at, size_t size,
+				      const CUmemAccessDesc *access, size_t n)
+{
+	const struct timespec a_while = {.tv_nsec = 20000000};
+
+	(void)at, (void)size, (void)access, (void)n;
+	vs_real.cuMemSetAccess = next_access;
+	pthread_create(&another, NULL, reach_it, &result_of_another);
+	while (!atomic_load(&is_coming))
+		sched_yield();
+	nanosleep(&a_while, NULL);
+	return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* The one that waited for what the driver refuses asks for it itself. */
+static void test_who_waits_for_a_refused_peer_tries_it(void **state)
+{
+	(void)state;
+	reached = take(64 * MiB);
+	next_access = vs_real.cuMemSetAccess;
+	vs_real.cuMemSetAccess = refuse_access;
+	assert_int_equal(vs_pool_reach(reached, LATE_PEER, true),
+			 CUDA_ERROR_OUT_OF_MEMORY);
+	assert_int_equal(pthread_join(another, NULL), 0);
+	assert_int_equal(result_of_another, CUDA_SUCCESS);
+	expect_devices(reached, vs_pool_peers(0) | 1 << LATE_PEER | 1);
+}
+
 /* No driver call may meet a driver that is shutting down. */
 static void test_a_trim_ends_with_the_process(void **state)
 {
@@ -516,6 +564,7 @@ int main(void)
 		T(slabs_fill_their_chunks),
 		T(no_small_size_wastes_much),
 		T(a_refused_peer_takes_nothing_from_others),
+		T(who_waits_for_a_refused_peer_tries_it),
 		T(a_trim_ends_with_the_process),
 		T(a_trim_lets_others_grow),
 		T(a_chunk_that_stays_keeps_no_others),
