@@ -11,6 +11,7 @@
 #include "driver/vmm.h"
 #include "hook/ipc.h"
 #include "hook/ipc_fetch.h"
+#include "pool/capture.h"
 #include "pool/share.h"
 
 /*
@@ -307,7 +308,11 @@ static struct imported *take_one(CUcontext ctx, uint64_t sweep)
 	return im;
 }
 
-/* What was closed in a capture, or under work of others. */
+/*
+ * What was closed in a capture, or under work of others. Beside a capture none
+ * can go yet, and a look at all would make each of many closes as long as the
+ * number of those before.
+ */
 static void sweep(void)
 {
 	static _Atomic uint64_t sweeps;
@@ -316,7 +321,7 @@ static void sweep(void)
 	uint64_t number;
 
 	if (!atomic_load_explicit(&has_closed, memory_order_relaxed) ||
-	    !atomic_exchange(&has_closed, false))
+	    vs_capture_count() > 0 || !atomic_exchange(&has_closed, false))
 		return;
 	number = atomic_fetch_add(&sweeps, 1) + 1;
 	while ((im = take_one(NULL, number))) {

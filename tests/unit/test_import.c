@@ -248,6 +248,29 @@ static void test_one_beside_many(void **state)
 	assert_int_equal(atomic_load(&vs_ipc_n_imports), MANY - 1);
 }
 
+/* Each is closed without a look at those before, which all go afterwards. */
+static void test_many_closed_in_a_capture(void **state)
+{
+	const CUstream stream = (CUstream)1;
+	CUdeviceptr p[MANY], last;
+
+	(void)state;
+	for (uint64_t id = 0; id < MANY; id++)
+		assert_int_equal(open_in(FAKE_CTX, 0, id + 1, &p[id]),
+				 CUDA_SUCCESS);
+	vs_capture_before_begin(stream);
+	vs_capture_after_begin(stream, false, CU_STREAM_CAPTURE_MODE_RELAXED,
+			       true);
+	n_steps = 0;
+	for (int i = 0; i < MANY; i++)
+		assert_int_equal(vs_ipc_close(p[i]), CUDA_SUCCESS);
+	assert_in_range(n_steps, 0, MANY);
+	assert_int_equal(atomic_load(&vs_ipc_n_imports), MANY);
+	vs_capture_ended(stream, false);
+	assert_int_equal(open_in(FAKE_CTX, 0, MANY + 1, &last), CUDA_SUCCESS);
+	assert_int_equal(atomic_load(&vs_ipc_n_imports), 1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -257,6 +280,7 @@ int main(void)
 		cmocka_unit_test_setup(test_gone_meanwhile, fresh),
 		cmocka_unit_test_setup(test_ended_while_it_is_entered, fresh),
 		cmocka_unit_test_setup(test_one_beside_many, fresh),
+		cmocka_unit_test_setup(test_many_closed_in_a_capture, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
