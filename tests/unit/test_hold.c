@@ -17,7 +17,7 @@
 
 /*
  * Blocks, small objects; and what of them may come home in one hold of the
- * lock: blocks, slabs among them; batches of objects.
+ * lock: blocks, slabs among them, or pieces of blocks; batches of objects.
  */
 enum { MANY = 20000, SOME = 1100 };
 enum { OBJECTS = 10 * MANY, BATCHES = 300 };
@@ -30,6 +30,7 @@ static CUdeviceptr blocks[OBJECTS];
 static struct {
 	unsigned blocks;  /* that became idle */
 	unsigned batches; /* that were emptied */
+	unsigned pieces;  /* of blocks, a chunk's each, taken or given */
 } now, most;
 
 /* Chunks yet to be sorted anew; fewer by so many after a hold, if counted. */
@@ -78,12 +79,18 @@ static unsigned count_stale(void)
 	return n;
 }
 
+static unsigned count_pieces(void)
+{
+	return (unsigned)vs_pool_of(0)->chunks.touches;
+}
+
 int __wrap_pthread_mutex_lock(pthread_mutex_t *mutex)
 {
 	int error = __real_pthread_mutex_lock(mutex);
 
 	if (is_pools(mutex)) {
 		memset(&now, 0, sizeof(now));
+		now.pieces = count_pieces();
 		stale_before = count_stale();
 	}
 	if (is_grow(mutex))
@@ -108,6 +115,7 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 	} else if (is_pools(mutex)) {
 		raise_to(&most.blocks, now.blocks);
 		raise_to(&most.batches, now.batches);
+		raise_to(&most.pieces, count_pieces() - now.pieces);
 		n_stale = count_stale();
 		if (n_stale < stale_before)
 			raise_to(&most_sorted, stale_before - n_stale);
@@ -150,17 +158,22 @@ static void leave(uint64_t bytes)
 	fake.others = fake.memory - bytes;
 }
 
-/* That many are freed behind one piece of work, and that is done by now. */
-static void free_many(void)
+/* So many are freed behind one piece of work, and that is done by now. */
+static void free_blocks(unsigned n, size_t size)
 {
-	for (int i = 0; i < MANY; i++)
-		blocks[i] = take(2 * MiB);
+	for (unsigned i = 0; i < n; i++)
+		blocks[i] = take(size);
 	fake.gpu_free = fake.now + 100 * MS;
-	for (int i = 0; i < MANY; i++)
+	for (unsigned i = 0; i < n; i++)
 		give(blocks[i]);
-	assert_int_equal(stats()->pending, MANY * 2 * MiB);
+	assert_int_equal(stats()->pending, n * size);
 	fake.now += 200 * MS;
 	forget_holds();
+}
+
+static void free_many(void)
+{
+	free_blocks(MANY, 2 * MiB);
 }
 
 /* Freed behind a piece of work, and that is done by now. */
@@ -190,6 +203,23 @@ static void test_a_request_brings_some_home(void **state)
 	for (int i = 1; i < MANY; i++)
 		take(2 * MiB);
 	check_blocks();
+	assert_int_equal(stats()->pending, 0);
+	assert_int_equal(fake.creates, creates);
+}
+
+/* Of blocks that lie in many chunks fewer do. */
+static void test_a_request_beside_blocks_in_pieces(void **state)
+{
+	enum { N = MANY / 32 };
+	unsigned long creates;
+
+	(void)state;
+	vs_knobs.chunk_size.value = 2 * MiB;
+	free_blocks(N, 64 * MiB);
+	creates = fake.creates;
+	for (int i = 0; i < N; i++)
+		take(64 * MiB);
+	assert_in_range(most.pieces, 1, SOME);
 	assert_int_equal(stats()->pending, 0);
 	assert_int_equal(fake.creates, creates);
 }
@@ -551,6 +581,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(a_request_brings_some_home),
+		T(a_request_beside_blocks_in_pieces),
 		T(a_request_for_the_last_of_it),
 		T(a_request_when_others_bring_it_home),
 		T(a_request_of_another_heap),
