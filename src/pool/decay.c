@@ -226,7 +226,6 @@ static void sweep_old(struct vs_pool *pool, uint64_t now, uint64_t age,
 	tag = pool->swept_tag;
 	next = vs_fence_tag(f);
 	if (is_due) {
-		vs_tcache_flush_unused(pool);
 		/* what leaves the caches is looked for at the next tick */
 		pool->swept = is_beyond ? 0 : now;
 		pool->swept_tag = next;
@@ -234,6 +233,7 @@ static void sweep_old(struct vs_pool *pool, uint64_t now, uint64_t age,
 	pthread_mutex_unlock(&pool->lock);
 	if (!is_due)
 		return;
+	vs_tcache_flush_unused(pool);
 	if (is_beyond)
 		vs_tcache_flush(pool, NULL);
 	vs_fence_cover(f, next);

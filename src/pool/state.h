@@ -164,6 +164,7 @@ struct vs_pool {
 	/* every one made for this pool; pushed under lock, read anywhere */
 	_Atomic(struct vs_tcache *) tcaches;
 	struct vs_census census; /* which of them threads have */
+	uint64_t flushes;	 /* of all these, so far */
 	unsigned tight;		 /* see Note [Tight] in pool/plan.h */
 	/* a heap had no addresses left: when; 0: never */
 	_Atomic uint64_t cramped[VS_N_HEAPS];

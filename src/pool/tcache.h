@@ -65,6 +65,8 @@ struct vs_tcache {
 	struct vs_bin bin[VS_N_CLASSES];
 	uint64_t seen_calls; /* by vs_tcache_flush_unused(); pool.lock */
 	bool is_rested;	     /* it was emptied then, and not used since */
+	bool is_to_rest;     /* it is yet to be emptied for that; pool.lock */
+	uint64_t flushed;    /* the last flush that it had; pool.lock */
 	struct vs_tcache *next_made; /* of the same pool; constant */
 };
 
@@ -140,22 +142,18 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
 				 struct vs_slab *slab, CUdeviceptr p);
 
 /*
- * Moves every object in the caches of the pool (`ctx`: only of that context)
- * back to the slabs' batches. Returns their bytes. Takes pool.lock, the
- * spinlocks inside.
+ * Moves every object in the caches of the pool (`ctx`: only of that context,
+ * which dies) back to the slabs' batches. Returns their bytes. Takes pool.lock,
+ * the spinlocks inside, and without `ctx` gives it up in between.
  */
 uint64_t vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx);
-/*
- * A flush of those that were not used since this was called the last time.
- * Takes the spinlocks. Lock.
- */
+/* The same of those that were not used since this was called the last time. */
 void vs_tcache_flush_unused(struct vs_pool *pool);
 /*
- * Empties every bin of one, and returns the bytes. `is_dying`: the objects go
- * with their slabs. Lock and spin.
+ * Empties every bin of one. `is_dying`: the objects go with their slabs. Lock
+ * and spin.
  */
-uint64_t vs_tcache_empty(struct vs_pool *pool, struct vs_tcache *tc,
-			 bool is_dying);
+void vs_tcache_empty(struct vs_pool *pool, struct vs_tcache *tc, bool is_dying);
 /* The thread ends. */
 void vs_tcache_exit(struct vs_thread *t);
 /* A number no other allocation of the process has. */
