@@ -143,7 +143,8 @@ struct vs_fence {
 	_Atomic uint64_t crowded; /* settles that met another at it; grows */
 	/* threads in vs_fence_wait(), and the most of late */
 	_Atomic unsigned waiting, waiting_high;
-	_Atomic uint64_t slow; /* a wait for this epoch ran out of time */
+	_Atomic uint64_t asked; /* by one of them, last; ns */
+	_Atomic uint64_t slow;	/* a wait for this epoch ran out of time */
 	_Atomic uint64_t slow_patience; /* this much, ns */
 	_Atomic uint64_t in_vain;	/* all waits that ran out of time; ns */
 	_Atomic uint64_t *reach; /* devices whose contexts reach the memory */

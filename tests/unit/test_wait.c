@@ -63,6 +63,42 @@ static void test_each_marker_is_waited_for_once(void **state)
 	}
 }
 
+static uint64_t done_at;
+
+/* Another one asks every 10 us, and once it is time sees the marker done. */
+static void another_asks(unsigned round)
+{
+	(void)round;
+	fake.now += 10000;
+	atomic_store(&fence->asked, fake.now);
+	if (fake.now >= done_at)
+		vs_fence_poll(fence);
+}
+
+/* What others who wait have just asked is not asked again, but for a ms. */
+static void test_of_many_who_wait_one_asks(void **state)
+{
+	uint64_t epoch = record_marker(LAG), polls;
+
+	(void)state;
+	done_at = fake.now + LAG;
+	fence->waiting = 1;
+	vs_vmm_pause = another_asks;
+	polls = vs_stat_get(stats(), polls);
+	assert_true(vs_fence_wait(fence, 2 * LAG));
+	assert_true(vs_fence_is_complete(fence, epoch));
+	assert_in_range(fake.now, done_at, done_at + 10000);
+	assert_in_range(vs_stat_get(stats(), polls) - polls, 90, 110);
+	/* nobody else waits any more */
+	fence->waiting = 0;
+	record_marker(LAG);
+	done_at = UINT64_MAX;
+	polls = vs_stat_get(stats(), polls);
+	assert_true(vs_fence_wait(fence, 2 * LAG));
+	assert_in_range(vs_stat_get(stats(), polls) - polls, LAG / 10000 - 10,
+			LAG / 10000 + 10);
+}
+
 #define STOPPED (60000 * MS)
 
 static void be_stopped(unsigned round)
@@ -351,6 +387,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(each_marker_is_waited_for_once),
+		T(of_many_who_wait_one_asks),
 		T(a_wait_goes_on_once_stopped),
 		T(no_answer_is_no_end),
 		T(no_barrier_where_a_marker_can_be_had),
