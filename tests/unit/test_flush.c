@@ -164,19 +164,24 @@ static void test_unused(void **state)
 	check();
 }
 
+/* What is to be emptied is so whatever others do after the first part. */
+static void flush_while(void (*others)(void))
+{
+	on_unlock = others;
+	vs_tcache_flush(vs_pool_of(0), NULL);
+	assert_null(on_unlock);
+	check();
+}
+
 static void look_for_unused(void)
 {
 	vs_tcache_flush_unused(vs_pool_of(0));
 }
 
-/* Which are none: what is to be emptied is so all the same. */
 static void test_all_while_another_looks(void **state)
 {
 	(void)state;
-	on_unlock = look_for_unused;
-	vs_tcache_flush(vs_pool_of(0), NULL);
-	assert_null(on_unlock);
-	check();
+	flush_while(look_for_unused);
 }
 
 static void end_all(void)
@@ -188,10 +193,7 @@ static void end_all(void)
 static void test_all_while_threads_end(void **state)
 {
 	(void)state;
-	on_unlock = end_all;
-	vs_tcache_flush(vs_pool_of(0), NULL);
-	assert_null(on_unlock);
-	check();
+	flush_while(end_all);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(test_##name, begin, end)
