@@ -224,6 +224,24 @@ static void test_a_request_beside_blocks_in_pieces(void **state)
 	assert_int_equal(fake.creates, creates);
 }
 
+/* The same where some of it is kept as it is. */
+static void test_a_request_beside_pieces_that_are_kept(void **state)
+{
+	enum { N = MANY / 32 };
+	int n = 1;
+
+	(void)state;
+	vs_knobs.chunk_size.value = 2 * MiB;
+	vs_knobs.reuse = VS_REUSE_ORDERED;
+	free_blocks(N, 64 * MiB);
+	take(64 * MiB);
+	assert_true(vs_pool_of(0)->kept.n > 0);
+	for (; stats()->pending > 0; n++)
+		take(64 * MiB);
+	assert_in_range(n, 2, N);
+	assert_in_range(most.pieces, 1, SOME);
+}
+
 /* What only the last of it serves is served so: nothing is mapped for it. */
 static void test_a_request_for_the_last_of_it(void **state)
 {
@@ -582,6 +600,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_request_brings_some_home),
 		T(a_request_beside_blocks_in_pieces),
+		T(a_request_beside_pieces_that_are_kept),
 		T(a_request_for_the_last_of_it),
 		T(a_request_when_others_bring_it_home),
 		T(a_request_of_another_heap),
