@@ -50,5 +50,7 @@ void vs_repack_now(struct vs_pool *pool)
 	if (!is_due(pool))
 		return;
 	vs_fence_cover(f, vs_fence_tag(f));
+	/* or what later work waits for is handed out, and never home */
+	vs_fence_order(f);
 	vs_trim_collect(pool);
 }

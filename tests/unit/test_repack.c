@@ -66,6 +66,24 @@ static void test_as_far_as_the_first_time(void **state)
 	}
 }
 
+/* Later work waits for that of what was freed: it was 86 to 94 %. */
+static void test_where_later_work_waits(void **state)
+{
+	uint64_t random = 1;
+
+	(void)state;
+	vs_knobs.reuse = VS_REUSE_ORDERED;
+	for (int i = 0; i < ROUNDS; i++) {
+		unsigned full = fill(&random);
+
+		print_message(" %u", full);
+		assert_in_range(full, 946, 1000);
+		fake.gpu_free = fake.now + 1000 * MS;
+		empty(&random, 0);
+	}
+	print_message("\n");
+}
+
 /* It was 91 % on average. */
 static void test_where_half_stays(void **state)
 {
@@ -118,6 +136,7 @@ int main(void)
 #define T(f) cmocka_unit_test_setup(test_##f, fresh)
 	const struct CMUnitTest tests[] = {
 		T(as_far_as_the_first_time),
+		T(where_later_work_waits),
 		T(where_half_stays),
 		T(not_for_ever),
 	};
