@@ -180,6 +180,7 @@ static void retire(struct vs_pool *pool, struct vs_tcache *tc)
 	vs_tcache_empty(pool, tc, atomic_load(&tc->ctx->is_dead));
 	close_bins(pool, tc);
 	tc->handle = NULL;
+	tc->is_to_rest = false;
 	vs_tcache_unlock(tc);
 	vs_census_leave(&pool->census, tc);
 	pthread_mutex_unlock(&pool->lock);

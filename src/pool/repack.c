@@ -3,9 +3,10 @@
 
 #include <pthread.h>
 
-#include "pool/trim.h"
+#include "pool/slab.h"
+#include "pool/tcache.h"
 
-/* So many, one each time such a part of the slabs came back. */
+/* So many sweeps, one each time such a part of the slabs came back. */
 enum { LOOKS = 8 };
 
 /* Lock. */
@@ -28,29 +29,45 @@ void vs_repack_soon(struct vs_pool *pool)
 	pthread_mutex_unlock(&pool->lock);
 }
 
-/* It may have been another thread's by now. */
-static bool is_due(struct vs_pool *pool)
+/* Begins what is due; it may have been another thread's by now. */
+static void begin(struct vs_pool *pool)
 {
-	bool is;
+	struct vs_repack *repack = &pool->repack;
+	struct vs_fence *f = &pool->fence;
+	bool is_new;
 
 	pthread_mutex_lock(&pool->lock);
-	is = vs_repack_is_due(pool);
-	if (is) {
-		pool->repack.looks_left--;
+	is_new = vs_repack_is_due(pool) && repack->tag == 0;
+	if (is_new) {
+		repack->looks_left--;
+		repack->tag = vs_fence_tag(f);
+	}
+	pthread_mutex_unlock(&pool->lock);
+	if (!is_new)
+		return;
+	vs_tcache_flush(pool, NULL);
+	vs_fence_cover(f, vs_fence_tag(f));
+	/* or what later work waits for is handed out, and never home */
+	vs_fence_order(f);
+	vs_fence_poll(f);
+}
+
+/* A device of small objects has many millions: some go home in each call. */
+static void go_on(struct vs_pool *pool)
+{
+	struct vs_repack *repack = &pool->repack;
+	uint64_t bytes = 0;
+
+	pthread_mutex_lock(&pool->lock);
+	if (repack->tag > 0 && !vs_slab_sweep_some(pool, repack->tag, &bytes)) {
+		repack->tag = 0;
 		set_next(pool);
 	}
 	pthread_mutex_unlock(&pool->lock);
-	return is;
 }
 
 void vs_repack_now(struct vs_pool *pool)
 {
-	struct vs_fence *f = &pool->fence;
-
-	if (!is_due(pool))
-		return;
-	vs_fence_cover(f, vs_fence_tag(f));
-	/* or what later work waits for is handed out, and never home */
-	vs_fence_order(f);
-	vs_trim_collect(pool);
+	begin(pool);
+	go_on(pool);
 }

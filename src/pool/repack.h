@@ -22,7 +22,7 @@
 
 /* No slab was to be had. Takes the lock. */
 void vs_repack_soon(struct vs_pool *pool);
-/* What is due. No lock held. */
+/* Some of what is due, in .3 ms but for a flush. No lock held. */
 void vs_repack_now(struct vs_pool *pool);
 
 static inline bool vs_repack_is_due(const struct vs_pool *pool)

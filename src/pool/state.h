@@ -72,6 +72,7 @@ struct vs_late {
 struct vs_repack {
 	_Atomic uint64_t returned; /* to slabs or batches, so far */
 	_Atomic uint64_t at;	   /* the next is due then; 0: none */
+	uint64_t tag;		   /* the one under way is up to; 0: none */
 	unsigned looks_left;
 };
 

@@ -106,6 +106,36 @@ static void test_where_half_stays(void **state)
 	}
 }
 
+/* Of many small ones some go home in each call, and soon all have. */
+static void test_in_parts(void **state)
+{
+	enum {
+		SIZE = 1024,
+		AT_ONCE = 80 * 1024 * SIZE,
+		CALLS = 4000,
+		MOST_SMALL = 300 * 1024
+	};
+	static CUdeviceptr small[MOST_SMALL];
+	uint64_t before, most = 0;
+	unsigned n = 0;
+
+	(void)state;
+	fresh_driver(256 * MiB);
+	while (n < MOST_SMALL && vs_pool_alloc(SIZE, &small[n]) == CUDA_SUCCESS)
+		n++;
+	assert_in_range(n, 200 * 1024, MOST_SMALL - 1);
+	while (n > 0)
+		give(small[--n]);
+	for (int i = 0; i < CALLS; i++) {
+		before = vs_pool_of(0)->slab_bytes;
+		take(SIZE);
+		if (vs_pool_of(0)->slab_bytes + most < before)
+			most = before - vs_pool_of(0)->slab_bytes;
+	}
+	assert_in_range(most, 1, AT_ONCE);
+	assert_in_range(vs_pool_of(0)->slab_bytes, CALLS * SIZE, 64 * MiB);
+}
+
 /* Memory that is full no more is not looked at for ever. */
 static void test_not_for_ever(void **state)
 {
@@ -138,6 +168,7 @@ int main(void)
 		T(as_far_as_the_first_time),
 		T(where_later_work_waits),
 		T(where_half_stays),
+		T(in_parts),
 		T(not_for_ever),
 	};
 
