@@ -235,7 +235,7 @@ static void sweep_old(struct vs_pool *pool, uint64_t now, uint64_t age,
 		return;
 	vs_tcache_flush_unused(pool);
 	if (is_beyond)
-		vs_tcache_flush(pool, NULL);
+		vs_tcache_flush(pool);
 	vs_fence_cover(f, next);
 	vs_fence_poll(f);
 	pthread_mutex_lock(&pool->lock);

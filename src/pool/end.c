@@ -121,7 +121,7 @@ static void take_back(struct vs_ctx *ctx)
 	vs_capture_ctx_dying(ctx->handle);
 	is_quiet = own && wait_for_peers(own);
 	if (own) {
-		vs_tcache_flush(own, ctx);
+		vs_tcache_drop_ctx(own, ctx);
 		vs_range_drop_ctx(own, ctx);
 	}
 	for (int i = 0; (pool = vs_pool_by_index(i)); i++)

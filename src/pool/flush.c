@@ -69,12 +69,13 @@ void vs_tcache_empty(struct vs_pool *pool, struct vs_tcache *tc, bool is_dying)
 	empty(pool, tc, is_dying, &unused);
 }
 
+/* Not one whose context is dying. Lock. */
 static void flush_cache(struct vs_pool *pool, struct vs_tcache *tc,
-			bool is_dying, struct flush *f)
+			struct flush *f)
 {
 	vs_tcache_lock(tc);
-	if (is_dying || !atomic_load(&tc->ctx->is_dead))
-		empty(pool, tc, is_dying, f);
+	if (!atomic_load(&tc->ctx->is_dead))
+		empty(pool, tc, false, f);
 	vs_tcache_unlock(tc);
 }
 
@@ -119,7 +120,7 @@ static bool flush_some(struct vs_pool *pool, struct flush *f)
 		tc->is_to_rest = false;
 		if (f->number)
 			tc->flushed = f->number;
-		flush_cache(pool, tc, false, f);
+		flush_cache(pool, tc, f);
 	}
 	return false;
 }
@@ -134,26 +135,38 @@ static uint64_t flush_due(struct vs_pool *pool, uint64_t number)
 	return f.bytes;
 }
 
-/* What a context had that dies goes with its slabs. Lock. */
-static uint64_t flush_dying(struct vs_pool *pool, struct vs_ctx *ctx)
-{
-	struct flush f = {0};
-
-	VS_EACH_TCACHE (tc, pool) {
-		if (tc->ctx == ctx)
-			flush_cache(pool, tc, true, &f);
-	}
-	return f.bytes;
-}
-
-uint64_t vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx)
+uint64_t vs_tcache_flush(struct vs_pool *pool)
 {
 	uint64_t bytes;
 
 	pthread_mutex_lock(&pool->lock);
-	bytes = ctx ? flush_dying(pool, ctx) : flush_due(pool, ++pool->flushes);
+	bytes = flush_due(pool, ++pool->flushes);
 	pthread_mutex_unlock(&pool->lock);
 	return bytes;
+}
+
+uint64_t vs_tcache_flush_marked(struct vs_pool *pool)
+{
+	uint64_t tag = vs_fence_tag(&pool->fence);
+	uint64_t bytes = vs_tcache_flush(pool);
+
+	vs_fence_cover(&pool->fence, tag);
+	/* or what later work waits for is handed out, and never home */
+	vs_fence_order(&pool->fence);
+	return bytes;
+}
+
+void vs_tcache_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx)
+{
+	pthread_mutex_lock(&pool->lock);
+	VS_EACH_TCACHE (tc, pool) {
+		if (tc->ctx != ctx)
+			continue;
+		vs_tcache_lock(tc);
+		vs_tcache_empty(pool, tc, true);
+		vs_tcache_unlock(tc);
+	}
+	pthread_mutex_unlock(&pool->lock);
 }
 
 void vs_tcache_flush_unused(struct vs_pool *pool)

@@ -71,17 +71,6 @@ static bool grow_once(struct vs_pool *pool, enum vs_heap_kind kind,
 	return result == CUDA_SUCCESS;
 }
 
-/* Small objects leave the threads, and get a marker. Returns their bytes. */
-static uint64_t flush_caches(struct vs_pool *pool)
-{
-	uint64_t tag = vs_fence_tag(&pool->fence);
-	uint64_t bytes = vs_tcache_flush(pool, NULL);
-
-	vs_fence_cover(&pool->fence, tag);
-	vs_fence_order(&pool->fence);
-	return bytes;
-}
-
 /* Bytes, and parts of the need, that are worth the trouble of flushing. */
 #define GATHER_LEAST (VS_FLOOR / 4)
 #define GATHER_SHARE 100
@@ -102,7 +91,7 @@ static bool gather_small(struct vs_pool *pool, enum vs_heap_kind kind,
 	pthread_mutex_unlock(&pool->lock);
 	if (slack < GATHER_LEAST || slack < least)
 		return false;
-	kept = flush_caches(pool);
+	kept = vs_tcache_flush_marked(pool);
 	if (kind == VS_HEAP_SLABS)
 		vs_quota_emptied(pool, kept, began);
 	*is_gathered_out = true;
@@ -395,7 +384,7 @@ static bool climb_by_waiting(struct vs_pool *pool, enum vs_heap_kind kind,
 	for (int i = 0; i < OVERTAKEN; i++) {
 		bool is_vain = vs_mark_lacking(pool, span) > 0;
 
-		flush_caches(pool);
+		vs_tcache_flush_marked(pool);
 		newest = vs_mark_newest(pool);
 		if (i > 0 && newest == until)
 			return false;

@@ -45,10 +45,7 @@ static void begin(struct vs_pool *pool)
 	pthread_mutex_unlock(&pool->lock);
 	if (!is_new)
 		return;
-	vs_tcache_flush(pool, NULL);
-	vs_fence_cover(f, vs_fence_tag(f));
-	/* or what later work waits for is handed out, and never home */
-	vs_fence_order(f);
+	vs_tcache_flush_marked(pool);
 	vs_fence_poll(f);
 }
 

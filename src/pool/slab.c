@@ -131,7 +131,7 @@ static void take_from(struct vs_slab *slab, unsigned wanted,
 	}
 }
 
-/* Lock. */
+/* Objects of so many bytes are in a batch of the pool's again. Lock. */
 static void came_back(struct vs_pool *pool, uint64_t bytes)
 {
 	vs_stat_bump(&pool->repack, returned, bytes);

@@ -142,13 +142,20 @@ CUresult vs_tcache_put_elsewhere(struct vs_pool *pool, struct vs_ctx *current,
 				 struct vs_slab *slab, CUdeviceptr p);
 
 /*
- * Moves every object in the caches of the pool (`ctx`: only of that context,
- * which dies) back to the slabs' batches. Returns their bytes. Takes pool.lock,
- * the spinlocks inside, and without `ctx` gives it up in between.
+ * Moves every object in the caches of the pool back to the slabs' batches.
+ * Returns their bytes. Takes pool.lock, the spinlocks inside, and gives it up
+ * in between.
  */
-uint64_t vs_tcache_flush(struct vs_pool *pool, struct vs_ctx *ctx);
-/* The same of those that were not used since this was called the last time. */
+uint64_t vs_tcache_flush(struct vs_pool *pool);
+/*
+ * The same, and what was freed before has a marker, or later work waits for it
+ * where that may be. No lock held.
+ */
+uint64_t vs_tcache_flush_marked(struct vs_pool *pool);
+/* A flush of those that were not used since this was called the last time. */
 void vs_tcache_flush_unused(struct vs_pool *pool);
+/* Empties those of a context that dies: the objects go with their slabs. */
+void vs_tcache_drop_ctx(struct vs_pool *pool, struct vs_ctx *ctx);
 /*
  * Empties every bin of one. `is_dying`: the objects go with their slabs. Lock
  * and spin.

@@ -33,7 +33,7 @@ enum { GIVE_WAY_MS = 800 };
 
 void vs_trim_collect(struct vs_pool *pool)
 {
-	vs_tcache_flush(pool, NULL);
+	vs_tcache_flush(pool);
 	vs_fence_poll(&pool->fence);
 	vs_reuse_bring_home(pool);
 	vs_slab_sweep(pool);

@@ -36,7 +36,7 @@ void vs_pool_broken(void)
 	if (!pool)
 		return;
 	/* so that no allocation hits, and no free */
-	vs_tcache_flush(pool, NULL);
+	vs_tcache_flush(pool);
 	vs_trouble_beware(pool);
 }
 

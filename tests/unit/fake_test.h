@@ -195,7 +195,7 @@ static inline void begin_capture(CUstream stream)
 static inline void bury_ctx(struct vs_ctx *ctx)
 {
 	vs_ctx_bury(ctx);
-	vs_tcache_flush(vs_pool_of(0), ctx);
+	vs_tcache_drop_ctx(vs_pool_of(0), ctx);
 	vs_range_drop_ctx(vs_pool_of(0), ctx);
 }
 

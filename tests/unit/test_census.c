@@ -240,7 +240,7 @@ static void test_nothing_of_a_dying_context(void **state)
 	in_a_thread(stay_while_its_context_dies, &tc);
 	assert_int_equal(count_cached(tc), 0);
 	pool = vs_pool_of(0);
-	vs_tcache_flush(pool, dying);
+	vs_tcache_drop_ctx(pool, dying);
 	vs_range_drop_ctx(pool, dying);
 	fake.current = OTHER_CTX;
 	for (int i = 0; i < N; i++) {

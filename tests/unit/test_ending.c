@@ -472,7 +472,7 @@ static void *free_beside_the_end(void *unused)
 	vs_pool_ctx_gone(ctx);
 	/* the next one's stock may lie where that of the last did */
 	next_stock = vs_slabs_of(pool, vs_ctx_get(FAKE_CTX));
-	vs_tcache_flush(pool, NULL);
+	vs_tcache_flush(pool);
 	assert_null(given_to_the_next());
 	return unused;
 }

@@ -149,7 +149,7 @@ static void test_all(void **state)
 
 	(void)state;
 	assert_in_range(n, 2 * SOME, UINT_MAX);
-	assert_in_range(vs_tcache_flush(vs_pool_of(0), NULL), n * VS_ALIGN,
+	assert_in_range(vs_tcache_flush(vs_pool_of(0)), n * VS_ALIGN,
 			n * SIZES * VS_ALIGN);
 	check();
 }
@@ -168,7 +168,7 @@ static void test_unused(void **state)
 static void flush_while(void (*others)(void))
 {
 	on_unlock = others;
-	vs_tcache_flush(vs_pool_of(0), NULL);
+	vs_tcache_flush(vs_pool_of(0));
 	assert_null(on_unlock);
 	check();
 }

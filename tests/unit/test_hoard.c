@@ -76,7 +76,7 @@ static void test_shares_while_slabs_are_wanted(void **state)
 	assert_int_equal(atomic_load(&pool->quota.halved), 0);
 	for (int i = 0; i < 100; i++)
 		vs_quota_emptied(pool, 64 * MiB, fake.now);
-	vs_tcache_flush(pool, NULL);
+	vs_tcache_flush(pool);
 	vs_pool_tick();
 	assert_int_equal(atomic_load(&pool->quota.halved), 4);
 	loop(1000, 0);
@@ -124,7 +124,7 @@ static void test_no_shares_of_live_slabs(void **state)
 		p[i] = take(MiB);
 	for (int i = 0; i < 512; i += 2)
 		give(p[i]);
-	vs_tcache_flush(vs_pool_of(0), NULL);
+	vs_tcache_flush(vs_pool_of(0));
 	for (int i = 0; i < 640; i++)
 		take(512 * KiB);
 	assert_int_equal(atomic_load(&vs_pool_of(0)->quota.halved), 0);
@@ -164,7 +164,7 @@ static CUresult CUDAAPI turn_over_and_create(CUmemGenericAllocationHandle *out,
 
 	if (atomic_load(&tc->pool->n_short) > 0) {
 		n_created_short++;
-		vs_tcache_flush(tc->pool, NULL);
+		vs_tcache_flush(tc->pool);
 		for (int i = 0; i < N; i++)
 			give(take(MiB));
 		assert_int_equal(bin->freed->n, 0);

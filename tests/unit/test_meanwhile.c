@@ -106,7 +106,7 @@ static void free_more_objects(void)
 {
 	for (int i = 0; i < SOME_OBJECTS && n_left > 0; i++)
 		give(objects[--n_left]);
-	vs_tcache_flush(pool, NULL);
+	vs_tcache_flush(pool);
 	finish();
 }
 
@@ -118,7 +118,7 @@ static void test_a_sweep_does_not_wait_for_them(void **state)
 	n_left = OBJECTS;
 	for (int i = 0; i < OBJECTS / 2; i++)
 		give(objects[--n_left]);
-	vs_tcache_flush(pool, NULL);
+	vs_tcache_flush(pool);
 	finish();
 	meanwhile(free_more_objects);
 	vs_pool_trim();
@@ -250,7 +250,7 @@ static void test_a_tick_ends_with_the_process(void **state)
 		objects[i] = take(4096);
 	for (int i = 0; i < OBJECTS; i++)
 		give(objects[i]);
-	vs_tcache_flush(pool, NULL);
+	vs_tcache_flush(pool);
 	for (int i = 0; i < 2; i++) {
 		vs_pool_tick();
 		fake.now += vs_knobs.decay_ms * MS;

@@ -234,7 +234,7 @@ static struct vs_bin *free_two_halves(CUdeviceptr p[2 * HALF])
 	bin = &tc->bin[vs_class_of(5000)];
 	/* it has room for all */
 	give(take(5000));
-	vs_tcache_flush(pool, NULL);
+	vs_tcache_flush(pool);
 	bin->cap = 2 * HALF;
 	for (int i = 0; i < HALF; i++)
 		give(p[i]);
@@ -266,7 +266,7 @@ static void test_what_stays_is_as_old_as_it_was(void **state)
 
 	(void)state;
 	refuse(1, true);
-	vs_tcache_flush(vs_pool_of(0), NULL);
+	vs_tcache_flush(vs_pool_of(0));
 	refuse(0, false);
 	assert_true(n_failed > 0);
 	assert_int_equal(bin->freed->n, 2 * HALF);
@@ -283,7 +283,7 @@ static void test_what_comes_next_is_not_old(void **state)
 	for (int i = 0; i < HALF; i++)
 		more[i] = take(5000);
 	bin = free_two_halves(p);
-	vs_tcache_flush(vs_pool_of(0), NULL);
+	vs_tcache_flush(vs_pool_of(0));
 	assert_int_equal(bin->freed->n, 0);
 	/* of the same epoch */
 	bin->cap = 2 * HALF;

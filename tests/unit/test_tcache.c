@@ -19,7 +19,7 @@ static void take_all(CUdeviceptr p[N])
 {
 	struct vs_tcache *tc = vs_thread_self()->cache;
 
-	vs_tcache_flush(tc->pool, NULL);
+	vs_tcache_flush(tc->pool);
 	for (int i = 0; i < N; i++)
 		p[i] = take(MiB);
 	tc->bin[vs_class_of(MiB)].cap = N;
@@ -122,7 +122,7 @@ static void test_a_cache_stays_with_its_pool(void **state)
 	end_ctx(OTHER_CTX);
 	fake.current = FAKE_CTX;
 	give(take(512));
-	assert_int_not_equal(vs_tcache_flush(vs_pool_of(0), NULL), 0);
+	assert_int_not_equal(vs_tcache_flush(vs_pool_of(0)), 0);
 }
 
 /* Where there are no markers; while a thread is short none goes by a cache. */
@@ -211,7 +211,7 @@ static void test_no_more_than_a_batch_in_a_loop(void **state)
 	tc = vs_thread_self()->cache;
 	bin = &tc->bin[vs_class_of(MiB)];
 	loop(1000, 0);
-	vs_tcache_flush(tc->pool, NULL);
+	vs_tcache_flush(tc->pool);
 	bin->cap = 64;
 	for (int i = 0; i < 64; i++)
 		p[i] = take(MiB);
@@ -314,7 +314,7 @@ static void test_cache_of_a_dying_context(void **state)
 	other = vs_ctx_get(fake.current);
 	for (int i = 0; i < N; i++)
 		assert_ptr_equal(vs_slab_at(pool, take(512))->ctx, other);
-	vs_tcache_flush(pool, dying);
+	vs_tcache_drop_ctx(pool, dying);
 	vs_range_drop_ctx(pool, dying);
 	for (int i = 0; i < 100; i++)
 		assert_ptr_equal(vs_slab_at(pool, take(512))->ctx, other);
@@ -334,7 +334,7 @@ static void test_what_came_back_while_it_waited(void **state)
 	fresh_driver((uint64_t)1 << 30);
 	while (vs_pool_alloc(size, &p[n]) == CUDA_SUCCESS)
 		n++;
-	vs_tcache_flush(vs_pool_by_index(0), NULL);
+	vs_tcache_flush(vs_pool_by_index(0));
 	fake.lag_ns = 1000000000;
 	for (unsigned i = 0; i < n; i += 20, n_back++)
 		give(p[i]);
@@ -391,7 +391,7 @@ static void test_one_at_a_time_while_memory_is_short(void **state)
 	take_all(p);
 	for (int i = 0; i < N; i++)
 		give(p[i]);
-	vs_tcache_flush(tc->pool, NULL);
+	vs_tcache_flush(tc->pool);
 	vs_fence_record(&tc->pool->fence);
 	fake.now += MS;
 	assert_true(vs_fence_poll(&tc->pool->fence));
