@@ -6,6 +6,7 @@
 #define VS_TESTS_FAKE_TEST_H
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -45,6 +46,16 @@ static inline void in_a_thread(void *(*run)(void *), void *argument)
 
 	assert_int_equal(pthread_create(&thread, NULL, run, argument), 0);
 	assert_int_equal(pthread_join(thread, NULL), 0);
+}
+
+/*
+ * For vs_vmm_pause, where there are several threads: the counting driver would
+ * let time pass, for one.
+ */
+static inline void let_others(unsigned round)
+{
+	(void)round;
+	sched_yield();
 }
 
 /* A driver that unmaps nothing, for vs_real. */

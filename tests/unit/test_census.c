@@ -4,7 +4,6 @@
  * what they counted is part of each sum.
  */
 #include <pthread.h>
-#include <sched.h>
 #include <semaphore.h>
 
 #include "driver/vmm.h"
@@ -19,13 +18,6 @@
 #define SIZE ((size_t)4096)
 
 enum { N = 50, PAIRS = 20 };
-
-/* The counting driver would let time pass, for one thread. */
-static void let_others(unsigned round)
-{
-	(void)round;
-	sched_yield();
-}
 
 static int fresh(void **state)
 {

@@ -5,7 +5,6 @@
  * two parts. Counted, not timed.
  */
 #include <pthread.h>
-#include <sched.h>
 #include <semaphore.h>
 
 #include "driver/vmm.h"
@@ -78,13 +77,6 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *mutex)
 		others();
 	}
 	return error;
-}
-
-/* The counting driver would let time pass, for one thread. */
-static void let_others(unsigned round)
-{
-	(void)round;
-	sched_yield();
 }
 
 /* It allocates and frees until its cache is full, and stays. */

@@ -24,6 +24,8 @@ static int fresh(void **state)
 /* Random sizes until there is no more; how many thousandths of it are live. */
 static unsigned fill(uint64_t *seed)
 {
+	unsigned full;
+
 	while (n_live < MOST) {
 		size_t size = 16 * KiB + next_random(seed) % (1008 * KiB);
 
@@ -32,7 +34,9 @@ static unsigned fill(uint64_t *seed)
 		n_live++;
 	}
 	assert_in_range(n_live, 1, MOST - 1);
-	return (unsigned)(stats()->live * 1000 / MEMORY);
+	full = (unsigned)(stats()->live * 1000 / MEMORY);
+	print_message("filled to %u\n", full);
+	return full;
 }
 
 /* In any order, to so few. */
@@ -56,13 +60,9 @@ static void test_as_far_as_the_first_time(void **state)
 		print_message("seed %llu\n", (unsigned long long)seed);
 		fresh(NULL);
 		for (int i = 0; i < ROUNDS; i++) {
-			unsigned full = fill(&random);
-
-			print_message(" %u", full);
-			assert_in_range(full, 946, 1000);
+			assert_in_range(fill(&random), 946, 1000);
 			empty(&random, 0);
 		}
-		print_message("\n");
 	}
 }
 
@@ -74,14 +74,10 @@ static void test_where_later_work_waits(void **state)
 	(void)state;
 	vs_knobs.reuse = VS_REUSE_ORDERED;
 	for (int i = 0; i < ROUNDS; i++) {
-		unsigned full = fill(&random);
-
-		print_message(" %u", full);
-		assert_in_range(full, 946, 1000);
+		assert_in_range(fill(&random), 946, 1000);
 		fake.gpu_free = fake.now + 1000 * MS;
 		empty(&random, 0);
 	}
-	print_message("\n");
 }
 
 /* It was 91 % on average. */
@@ -95,13 +91,9 @@ static void test_where_half_stays(void **state)
 		print_message("seed %llu\n", (unsigned long long)seed);
 		fresh(NULL);
 		for (int i = 0; i < ROUNDS; i++) {
-			unsigned full = fill(&random);
-
-			print_message(" %u", full);
-			sum += full;
+			sum += fill(&random);
 			empty(&random, n_live / 2);
 		}
-		print_message("\n");
 		assert_in_range(sum, ROUNDS * 925, ROUNDS * 1000);
 	}
 }
