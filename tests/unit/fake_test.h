@@ -120,6 +120,15 @@ static inline CUdeviceptr take(size_t size)
 	return p;
 }
 
+/* The pool serves it, without the driver's help. */
+static inline void succeeds(size_t size)
+{
+	unsigned long before = fake.natives;
+
+	take(size);
+	assert_int_equal(fake.natives, before);
+}
+
 /* A marker of the only pool, complete after `lag_ns`; returns its epoch. */
 static inline uint64_t record_marker(uint64_t lag_ns)
 {
