@@ -16,6 +16,8 @@
 
 #include "blocks.h"
 
+#define DRIVER "libcuda.so.1"
+
 /* symbol, name and version to ask cuGetProcAddress for */
 #define ROADS_CALLS(X)                                                         \
 	X(cuInit, "cuInit", 2000)                                              \

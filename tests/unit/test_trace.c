@@ -1,80 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
  * trace: format, order over threads, full rings, threads that come and go,
- * files that cannot be used, forks. Prints what a record costs.
+ * forks. Prints what a record costs.
  */
-#include "report/trace.h"
+#include "trace_test.h"
 
-#include <fcntl.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
-
-#include <cmocka.h>
-
-#include "base/knob.h"
-#include "child.h"
-
-/* More than a few rings hold. */
-#define MANY 50000
-
-static struct child c;
-static char folder[] = "/tmp/vmmshim-trace.XXXXXX";
-static char path[256], setting[300];
-static const char *environment[] = {setting, NULL};
-
-struct line {
-	char kind;
-	uint64_t id, size, us;
-	int thread;
-};
-
-static struct line *lines;
-static size_t n_lines;
-
-/* The file, each line checked for its form. */
-static void load(void)
-{
-	FILE *file = fopen(path, "r");
-	char text[128], again[128];
-
-	assert_non_null(file);
-	free(lines);
-	lines = calloc(20 * MANY, sizeof(*lines));
-	for (n_lines = 0; fgets(text, sizeof(text), file); n_lines++) {
-		struct line *l = &lines[n_lines];
-
-		assert_true(n_lines < 20 * MANY);
-		l->kind = text[0];
-		if (l->kind == 'a') {
-			sscanf(text, "a %" SCNu64 " %" SCNu64 " %" SCNu64 " %d",
-			       &l->id, &l->size, &l->us, &l->thread);
-			sprintf(again,
-				"a %" PRIu64 " %" PRIu64 " %" PRIu64 " %d\n",
-				l->id, l->size, l->us, l->thread);
-		} else {
-			sscanf(text, "f %" SCNu64 " %" SCNu64 " %d", &l->id,
-			       &l->us, &l->thread);
-			sprintf(again, "f %" PRIu64 " %" PRIu64 " %d\n", l->id,
-				l->us, l->thread);
-		}
-		assert_string_equal(text, again);
-	}
-	fclose(file);
-}
 
 /* True of every trace: times rise, a free follows its only allocation. */
 static void check_order(uint64_t max_id)
@@ -90,14 +27,6 @@ static void check_order(uint64_t max_id)
 		live[l->id]++;
 	}
 	free(live);
-}
-
-static void start(void)
-{
-	vs_knob_init();
-	CHECK(!vs_trace_is_on);
-	vs_trace_init();
-	CHECK(vs_trace_is_on);
 }
 
 static void a_few(void *unused)
@@ -137,19 +66,6 @@ static void format(void **unused)
 	assert_int_equal(lines[3].kind, 'a');
 	assert_int_equal(lines[3].id, 2);
 	assert_int_equal(lines[3].size, 0);
-}
-
-static void off(void *unused)
-{
-	(void)unused;
-	vs_knob_init();
-	vs_trace_init();
-	CHECK(!vs_trace_is_on);
-	vs_trace_alloc(1, 1);
-	vs_trace_free(1);
-	vs_trace_flush();
-	vs_trace_forked();
-	exit(0);
 }
 
 static void unset(void **unused)
@@ -478,121 +394,6 @@ static void forked(void **unused)
 	assert_int_equal(lines[1].kind, 'f');
 }
 
-static void try_init(void *unused)
-{
-	(void)unused;
-	off(NULL);
-}
-
-static void unusable_files(void **unused)
-{
-	static char other[512];
-	const char *of_other[] = {other, NULL};
-	char expected[1024];
-	int fd;
-
-	(void)unused;
-	snprintf(other, sizeof(other), "VMMSHIM_TRACE=%s/no/file", folder);
-	snprintf(expected, sizeof(expected),
-		 "vmmshim warn: VMMSHIM_TRACE: cannot write %s/no/file "
-		 "(no such folder), no trace\n",
-		 folder);
-	child_run(&c, of_other, try_init, NULL);
-	assert_child_ok(&c);
-	assert_string_equal(child_text(&c), expected);
-
-	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-	assert_int_equal(write(fd, "theirs\n", 7), 7);
-	assert_int_equal(flock(fd, LOCK_EX), 0);
-	snprintf(expected, sizeof(expected),
-		 "vmmshim warn: VMMSHIM_TRACE: another process writes %s "
-		 "(%%p in the name keeps them apart), no trace\n",
-		 path);
-	child_run(&c, environment, try_init, NULL);
-	assert_child_ok(&c);
-	assert_string_equal(child_text(&c), expected);
-	assert_int_equal(lseek(fd, 0, SEEK_END), 7);
-	close(fd);
-}
-
-static void full_disk(void *unused)
-{
-	(void)unused;
-	start();
-	for (uint64_t i = 0; i < MANY; i++)
-		vs_trace_alloc(i, 1);
-	exit(0);
-}
-
-static void writing_fails(void **unused)
-{
-	const char *full[] = {"VMMSHIM_TRACE=/dev/full", NULL};
-
-	(void)unused;
-	child_run(&c, full, full_disk, NULL);
-	assert_child_ok(&c);
-	assert_string_equal(child_text(&c),
-			    "vmmshim warn: VMMSHIM_TRACE: the trace ends here "
-			    "(writing failed)\n");
-}
-
-/* A daemon closes all descriptors; the next file gets the number. */
-static void close_all(void *name)
-{
-	int fd, status;
-	pid_t pid;
-
-	start();
-	vs_trace_alloc(1, 1);
-	vs_trace_flush();
-	for (fd = 3; fd < 100; fd++)
-		close(fd);
-	fd = open(name, O_RDWR | O_CREAT, 0600);
-	CHECK(fd == 3);
-	/* a child keeps it */
-	pid = fork();
-	if (pid == 0) {
-		vs_trace_forked();
-		_exit(fcntl(fd, F_GETFD) < 0);
-	}
-	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
-	vs_trace_alloc(2, 1);
-	vs_trace_flush();
-	vs_trace_alloc(3, 1);
-	vs_trace_flush();
-	CHECK(lseek(fd, 0, SEEK_END) == 0);
-	exit(0);
-}
-
-static void closed_by_the_program(void **unused)
-{
-	char name[300];
-
-	(void)unused;
-	snprintf(name, sizeof(name), "%s/theirs", folder);
-	child_run(&c, environment, close_all, name);
-	unlink(name);
-	assert_child_ok(&c);
-	assert_string_equal(child_text(&c),
-			    "vmmshim warn: VMMSHIM_TRACE: the trace ends here "
-			    "(the program closed its file)\n");
-	load();
-	assert_int_equal(n_lines, 1);
-}
-
-static void patterns(void **unused)
-{
-	char other[512], name[512];
-	const char *of_other[] = {other, "RANK=5", NULL};
-
-	(void)unused;
-	snprintf(other, sizeof(other), "VMMSHIM_TRACE=%s/t%%r", folder);
-	snprintf(name, sizeof(name), "%s/t5", folder);
-	child_run(&c, of_other, a_few, NULL);
-	assert_child_ok(&c);
-	assert_int_equal(unlink(name), 0);
-}
-
 /* As the replay will. */
 static void python_reads_it(void **unused)
 {
@@ -653,24 +454,6 @@ static void cost(void **unused)
 	print_message("%s\n", c.err);
 }
 
-static int make_folder(void **unused)
-{
-	(void)unused;
-	if (!mkdtemp(folder))
-		return -1;
-	snprintf(path, sizeof(path), "%s/trace", folder);
-	snprintf(setting, sizeof(setting), "VMMSHIM_TRACE=%s", path);
-	return 0;
-}
-
-static int remove_folder(void **unused)
-{
-	(void)unused;
-	free(lines);
-	unlink(path);
-	return rmdir(folder);
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -683,10 +466,6 @@ int main(void)
 		cmocka_unit_test(many_threads_once),
 		cmocka_unit_test(forked),
 		cmocka_unit_test(cloned),
-		cmocka_unit_test(unusable_files),
-		cmocka_unit_test(writing_fails),
-		cmocka_unit_test(closed_by_the_program),
-		cmocka_unit_test(patterns),
 		cmocka_unit_test(python_reads_it),
 		cmocka_unit_test(cost),
 	};
