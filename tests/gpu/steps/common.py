@@ -10,10 +10,12 @@ import cupy as cp
 ALL = []
 
 
-def step(times):
-    """The function is a step, which is made once and then so many times."""
+def step(times, judge=None):
+    """The function is a step, which is made once and then so many times. Its
+    answer is what `judge` says of the last one: that takes time that is not
+    the step's."""
     def add(function):
-        ALL.append((function, times))
+        ALL.append((function, times, judge))
         return function
     return add
 
@@ -45,10 +47,11 @@ def make(function, times):
 
 def main():
     use_resource(os.environ.get("RMM_RESOURCE"))
-    for function, times in ALL:
+    for function, times, judge in ALL:
         name = function.__name__
         try:
             answer, ms = make(function, times)
+            answer = judge(answer) if judge else answer
         except Exception as error:  # whatever it is, the other run has it too
             text = str(error).strip().splitlines()
             print(f"{name}: failed {type(error).__name__} {text[:1]}",

@@ -18,34 +18,39 @@ exact = brute_force.build(data, metric="sqeuclidean")
 flat = ivf_flat.build(flat_params, data)
 coded = ivf_pq.build(pq_params, data)
 walked = cagra.build(cagra.IndexParams(), data)
-right = cp.asnumpy(cp.asarray(brute_force.search(exact, many, 10)[1]))
 
 
-def found(answer):
+def ids_of(answer):
+    return cp.asnumpy(cp.asarray(answer[1]))
+
+
+right = ids_of(brute_force.search(exact, many, 10))
+
+
+def found(ids):
     """Enough of the right ones were found; how many differs by chance."""
-    ids = cp.asnumpy(cp.asarray(answer[1]))
     hits = sum(len(set(a) & set(b)) for a, b in zip(ids, right))
     return hits > .2 * len(ids) * 10
 
 
-@step(100)
+@step(100, found)
 def exact_10():
-    return found(brute_force.search(exact, few, 10))
+    return ids_of(brute_force.search(exact, few, 10))
 
 
-@step(30)
+@step(30, found)
 def exact_1000():
-    return found(brute_force.search(exact, many, 10))
+    return ids_of(brute_force.search(exact, many, 10))
 
 
-@step(100)
+@step(100, found)
 def flat_10():
-    return found(ivf_flat.search(flat_search, flat, few, 10))
+    return ids_of(ivf_flat.search(flat_search, flat, few, 10))
 
 
-@step(30)
+@step(30, found)
 def flat_1000():
-    return found(ivf_flat.search(flat_search, flat, many, 10))
+    return ids_of(ivf_flat.search(flat_search, flat, many, 10))
 
 
 @step(5)
@@ -53,14 +58,14 @@ def flat_build():
     return ivf_flat.build(flat_params, data) is not None
 
 
-@step(100)
+@step(100, found)
 def pq_10():
-    return found(ivf_pq.search(pq_search, coded, few, 10))
+    return ids_of(ivf_pq.search(pq_search, coded, few, 10))
 
 
-@step(30)
+@step(30, found)
 def pq_1000():
-    return found(ivf_pq.search(pq_search, coded, many, 10))
+    return ids_of(ivf_pq.search(pq_search, coded, many, 10))
 
 
 @step(2)
@@ -68,16 +73,16 @@ def pq_build():
     return ivf_pq.build(pq_params, data) is not None
 
 
-@step(100)
+@step(100, found)
 def cagra_10():
-    return found(cagra.search(cagra.SearchParams(itopk_size=64), walked, few,
-                              10))
+    return ids_of(cagra.search(cagra.SearchParams(itopk_size=64), walked, few,
+                               10))
 
 
-@step(30)
+@step(30, found)
 def cagra_1000():
-    return found(cagra.search(cagra.SearchParams(itopk_size=64), walked, many,
-                              10))
+    return ids_of(cagra.search(cagra.SearchParams(itopk_size=64), walked, many,
+                               10))
 
 
 @step(2)
