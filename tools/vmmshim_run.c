@@ -111,13 +111,27 @@ static void set_knob(const char *word)
 		fail("%s: %s", word, strerror(errno));
 }
 
+/*
+ * Beside a script that names this program in its first line may lie what
+ * another user has put there.
+ */
+static bool is_script(const char *path)
+{
+	FILE *file = fopen(path, "re");
+	bool is = file && fgetc(file) == '#';
+
+	if (file)
+		fclose(file);
+	return is;
+}
+
 /* In the build tree the library lies beside this program, in .libs. */
 static bool is_beside(const char *self, char path[PATH_MAX])
 {
 	static const char built[] = ".libs/libvmmshim.so";
 	char *slash;
 
-	if (!self || !realpath(self, path))
+	if (!self || !realpath(self, path) || is_script(path))
 		return false;
 	slash = strrchr(path, '/');
 	if ((size_t)(slash + 1 - path) + sizeof(built) > PATH_MAX)
@@ -129,8 +143,7 @@ static bool is_beside(const char *self, char path[PATH_MAX])
 static void find_library(char path[PATH_MAX])
 {
 	/* The first is the loader if that was started by name, or not there
-	 * (no /proc); the second a script that names this program in its
-	 * first line. */
+	 * (no /proc); the second may be a script, see is_script(). */
 	if (is_beside("/proc/self/exe", path) ||
 	    is_beside((const char *)getauxval(AT_EXECFN), path))
 		return;
