@@ -200,7 +200,8 @@ static void answer(const struct vs_ipc_request *q, struct vs_ipc_reply *a)
 	struct exported e;
 	CUresult r;
 
-	if (!look_up(q->id, &e) || q->first >= e.n_pieces) {
+	if (!vs_ipc_is_own_key(q->key) || !look_up(q->id, &e) ||
+	    q->first >= e.n_pieces) {
 		a->status = VS_IPC_GONE;
 		return;
 	}

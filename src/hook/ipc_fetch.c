@@ -2,6 +2,7 @@
 #include "hook/ipc_fetch.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "base/cancel.h"
 #include "base/clock.h"
@@ -201,6 +202,7 @@ static CUresult ask(struct fetch *f)
 	int fds[VS_IPC_BATCH];
 	ssize_t got;
 
+	memcpy(q.key, f->h->key, sizeof(q.key));
 	do {
 		f->deadline = vs_vmm_clock() + PATIENCE;
 		if (!vs_ipc_send(f->socket, &q, sizeof(q), NULL, 0,

@@ -17,8 +17,9 @@
 #include "driver/vmm.h"
 
 /* "vmmshim" and the version of handle and messages together. */
-#define MAGIC UINT64_C(0x016d6968736d6d76)
+#define MAGIC UINT64_C(0x026d6968736d6d76)
 #define BACKLOG 128
+#define NAME_BYTES 8 /* of the key */
 
 static uint64_t hash(const void *data, size_t size)
 {
@@ -65,7 +66,7 @@ static socklen_t address_of(const unsigned char key[16], struct sockaddr_un *a)
 	a->sun_family = AF_UNIX;
 	memcpy(to, prefix, sizeof(prefix) - 1);
 	to += sizeof(prefix) - 1;
-	for (int i = 0; i < 16; i++) {
+	for (int i = 0; i < NAME_BYTES; i++) {
 		*to++ = hex[key[i] >> 4];
 		*to++ = hex[key[i] & 15];
 	}

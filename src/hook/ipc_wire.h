@@ -4,12 +4,14 @@
  * of a handle, which travel by the program's own means, and the messages on the
  * exporter's socket, which bring the memory.
  *
- * The socket is an abstract one named after the exporter's key, a random
- * number: whoever holds a handle can find it, nobody else can guess it. It ends
- * with the process. The importer asks for some pieces at a time and the next
- * only when it has imported and closed those, so that either side needs a
- * handful of descriptors however large the memory is, and the exporter keeps
- * nothing in mind between two requests.
+ * The socket is an abstract one, which ends with the process, and is named
+ * after half of the exporter's key, a random number: whoever holds a handle can
+ * find it. But so can all of the network namespace, among them other containers
+ * and sandboxes of the user, by /proc/net/unix. So each request says the whole
+ * key, which nobody else can guess. The importer asks for some pieces at a time
+ * and the next only when it has imported and closed those, so that either side
+ * needs a handful of descriptors however large the memory is, and the exporter
+ * keeps nothing in mind between two requests.
  */
 #ifndef VS_HOOK_IPC_WIRE_H
 #define VS_HOOK_IPC_WIRE_H
@@ -46,6 +48,7 @@ bool vs_ipc_unseal(const CUipcMemHandle *in, struct vs_ipc_handle *h_out);
 bool vs_ipc_key(unsigned char key[16]);
 
 struct vs_ipc_request {
+	unsigned char key[16]; /* the exporter's */
 	uint64_t id;
 	uint32_t first, max; /* pieces wanted: [first, first + max) */
 };

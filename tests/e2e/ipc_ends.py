@@ -227,7 +227,7 @@ def importer_leaves_off():
         ask(s, id, 0, 0)
 
     def files(s):
-        s.sendmsg([REQUEST.pack(id, 0, 8)],
+        s.sendmsg([REQUEST.pack(s.key, id, 0, 8)],
                   [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
                     array.array("i", [0, 1, 2]))])
 

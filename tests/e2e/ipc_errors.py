@@ -6,9 +6,9 @@ import signal
 import subprocess
 import time
 
-from ipc_kit import (BIRTH, BUSY, FAILED, GONE, HAS_SPACE, REAL, REFUSED,
-                     REPLY, SLOW, TOP, MiB, Puppet, answer, ask, connect,
-                     cpu_seconds, expect, forge, listen_by, pair, relay, test,
+from ipc_kit import (BIRTH, BUSY, FAILED, GONE, HAS_SPACE, OK, REAL, REFUSED,
+                     REPLY, SLOW, TOP, MiB, Puppet, answer, ask, close_all,
+                     connect, cpu_seconds, expect, forge, listen_by, pair, relay, test,
                      true, unpack)
 
 
@@ -160,6 +160,26 @@ def other_user():
     reply, fds = answer(s)
     expect(reply[0], REFUSED)
     expect(fds, [])
+
+
+@test
+def who_knows_only_the_name():
+    """All of the network namespace can read that."""
+    exporter = Puppet()
+    handle = exporter.share(MiB)[1]
+    _, key, id = unpack(handle)[:3]
+    with open("/proc/net/unix", encoding="ascii") as names:
+        true(key[8:].hex() not in names.read(), "the key is for all to read")
+    with connect(handle) as s:
+        s.key = key[:8] + os.urandom(8)
+        ask(s, id)
+        reply, fds = answer(s)
+        expect((reply[0], fds), (GONE, []))
+        s.key = key
+        ask(s, id)
+        reply, fds = answer(s)
+        expect(reply[0], OK)
+        close_all(fds)
 
 
 @test

@@ -203,7 +203,7 @@ def round_trip(exporter, importer, size, seed):
 # --- the shim's messages ------------------------------------------------------
 
 HANDLE = struct.Struct("<Q16s4QII")
-REQUEST = struct.Struct("<QII")
+REQUEST = struct.Struct("<16sQII")
 REPLY = struct.Struct("<IIIIQ8Q")
 OK, GONE, REFUSED, BUSY, FAILED = range(5)
 
@@ -230,18 +230,25 @@ def forge(handle, **changes):
 
 
 def name_of(key):
-    return "\0vmmshim-ipc-" + key.hex()
+    return "\0vmmshim-ipc-" + key[:8].hex()
+
+
+class Client(socket.socket):
+    """Of an exporter, whose key it says."""
+
+    def __init__(self, key):
+        super().__init__(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.key = key
+        self.settimeout(5 * SLOW)
+        self.connect(name_of(key))
 
 
 def connect(handle):
-    s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    s.settimeout(5 * SLOW)
-    s.connect(name_of(unpack(handle)[1]))
-    return s
+    return Client(unpack(handle)[1])
 
 
 def ask(s, id, first=0, most=8):
-    s.send(REQUEST.pack(id, first, most))
+    s.send(REQUEST.pack(s.key, id, first, most))
 
 
 def answer(s):
@@ -276,7 +283,7 @@ def relay(importer, exporter, times=1000):
         request = importer.recv(100)
         if not request:
             return
-        exporter.send(request)
+        exporter.send(REQUEST.pack(exporter.key, *REQUEST.unpack(request)[1:]))
         reply, fds = answer(exporter)
         importer.sendmsg([REPLY.pack(*reply)],
                          [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
