@@ -247,10 +247,7 @@ static bool serve(int socket)
 		return true;
 	if (n != (ssize_t)sizeof(q))
 		return false;
-	if (vs_ipc_is_same_user(socket))
-		answer(&q, &a);
-	else
-		a.status = VS_IPC_REFUSED;
+	answer(&q, &a);
 	if (reply(socket, &a))
 		return true;
 	if (errno != ETOOMANYREFS)
@@ -278,7 +275,10 @@ static void keep_listening(void)
 	open_listener();
 }
 
-/* Takes clients in while there is room. False: look again soon. */
+/*
+ * Takes clients in while there is room. Those of other users are shut out at
+ * once, or they could take all of it. False: look again soon.
+ */
 static bool welcome(void)
 {
 	for (int i = 0; i < MAX_CLIENTS; i++) {
@@ -291,7 +291,10 @@ static bool welcome(void)
 		if (fd < 0)
 			return errno == EAGAIN || errno == EINTR ||
 			       errno == ECONNABORTED;
-		fill_slot(&clients[i], fd);
+		if (vs_ipc_is_same_user(fd))
+			fill_slot(&clients[i], fd);
+		else
+			vs_sys_close(fd);
 	}
 	return true;
 }

@@ -72,9 +72,6 @@ static CUresult refused(const struct fetch *f, const struct vs_ipc_reply *a)
 			"allocation",
 			f->h->pid);
 		return CUDA_ERROR_INVALID_VALUE; /* an H100 */
-	case VS_IPC_REFUSED:
-		return because(f, CUDA_ERROR_INVALID_VALUE,
-			       "it runs as another user");
 	case VS_IPC_FAILED:
 		return because(f, CUDA_ERROR_MAP_FAILED,
 			       vs_real_error((CUresult)a->result));

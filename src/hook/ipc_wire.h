@@ -55,10 +55,9 @@ struct vs_ipc_request {
 
 enum vs_ipc_status {
 	VS_IPC_OK,
-	VS_IPC_GONE,	/* no such allocation, or freed, or never exported */
-	VS_IPC_REFUSED, /* another user's process */
-	VS_IPC_BUSY,	/* no descriptor to be had now */
-	VS_IPC_FAILED,	/* the driver's answer is in `result` */
+	VS_IPC_GONE,   /* no such allocation, or freed, or never exported */
+	VS_IPC_BUSY,   /* no descriptor to be had now */
+	VS_IPC_FAILED, /* the driver's answer is in `result` */
 };
 
 struct vs_ipc_reply {

@@ -205,7 +205,7 @@ def round_trip(exporter, importer, size, seed):
 HANDLE = struct.Struct("<Q16s4QII")
 REQUEST = struct.Struct("<16sQII")
 REPLY = struct.Struct("<IIIIQ8Q")
-OK, GONE, REFUSED, BUSY, FAILED = range(5)
+OK, GONE, BUSY, FAILED = range(4)
 
 
 def unpack(handle):
