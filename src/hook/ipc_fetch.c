@@ -128,14 +128,14 @@ static CUresult map_piece(struct fetch *f, int fd, uint64_t size)
 	return import_error(r);
 }
 
-/* The exporter answered; closes what it sent. */
+/* The exporter sent pieces; closes them. */
 static CUresult take(struct fetch *f, const struct vs_ipc_reply *a,
 		     const int *fds)
 {
 	CUresult r = CUDA_SUCCESS;
 	uint32_t n = 0;
 
-	if (a->status != VS_IPC_OK || a->n == 0 || a->n > VS_IPC_BATCH)
+	if (a->n == 0 || a->n > VS_IPC_BATCH)
 		r = refused(f, a);
 	else
 		r = reserve(f, a);
@@ -190,6 +190,13 @@ static ssize_t receive(struct fetch *f, struct vs_ipc_reply *a, int *fds)
 	}
 }
 
+/* What came with an answer that has no pieces. */
+static void drop(const int *fds)
+{
+	for (int i = 0; i < VS_IPC_BATCH && fds[i] >= 0; i++)
+		vs_sys_close(fds[i]);
+}
+
 static CUresult ask(struct fetch *f)
 {
 	struct vs_ipc_request q = {
@@ -206,6 +213,9 @@ static CUresult ask(struct fetch *f)
 				 f->deadline))
 			return unreachable(f);
 		got = receive(f, &a, fds);
+		if (got == (ssize_t)sizeof(a) && a.status == VS_IPC_OK)
+			return take(f, &a, fds);
+		drop(fds);
 		if (got == 0)
 			errno = ECONNRESET;
 		if (got <= 0)
@@ -216,7 +226,7 @@ static CUresult ask(struct fetch *f)
 	if (a.status == VS_IPC_BUSY)
 		return because(f, VS_IPC_SHORT,
 			       "it has no file descriptor left");
-	return take(f, &a, fds);
+	return refused(f, &a);
 }
 
 static CUresult talk(struct fetch *f)

@@ -9,10 +9,10 @@ import subprocess
 import threading
 import time
 
-from ipc_kit import (BIRTH, GONE, HAS_SPACE, MAX_CLIENTS, OK, REPLY, REQUEST,
-                     SLOW, Failed, KiB, MiB, Puppet, answer, ask, close_all,
-                     connect, cpu_seconds, expect, forge, listen_by, name_of,
-                     pair, relay, round_trip, stop, test, true, unpack)
+from ipc_kit import (BIRTH, BUSY, GONE, HAS_SPACE, MAX_CLIENTS, OK, REPLY,
+                     REQUEST, SLOW, Failed, KiB, MiB, Puppet, answer, ask,
+                     close_all, connect, cpu_seconds, expect, forge, listen_by,
+                     name_of, pair, relay, round_trip, stop, test, true, unpack)
 
 
 @test
@@ -446,7 +446,7 @@ def exporter_leaves_off():
     def answer_with(fields, n_fds=1):
         def step(s):
             s.recv(100)
-            s.sendmsg([REPLY.pack(*fields)],
+            s.sendmsg([REPLY.pack(*fields)] if fields else [],
                       [(socket.SOL_SOCKET, socket.SCM_RIGHTS,
                         array.array("i", fds[:1] * n_fds))] if n_fds else [])
         return step
@@ -476,6 +476,8 @@ def exporter_leaves_off():
         "many bytes": answer_with(changed(bytes=1 << 60)),
         "few bytes": answer_with(changed(bytes=2 * MiB, size0=2 * MiB)),
         "an unknown status": answer_with(changed(status=77)),
+        "busy, and a descriptor": answer_with(changed(status=BUSY)),
+        "a descriptor alone": answer_with(None),
     }
     for name, step in steps.items():
         key = os.urandom(16)
