@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: MIT
 """ipc_errors: arguments, handles and processes that are not what they seem."""
+import array
+import contextlib
 import os
+import random
 import select
 import signal
+import socket
 import subprocess
 import time
 
 from ipc_kit import (BIRTH, BUSY, FAILED, GONE, HAS_SPACE, MAX_CLIENTS, OK,
-                     REAL, REPLY, SLOW, TOP, MiB, Puppet, answer, ask,
+                     REAL, REPLY, REQUEST, SLOW, TOP, MiB, Puppet, answer, ask,
                      close_all, connect, cpu_seconds, expect, forge, listen_by,
                      pair, relay, test, true, unpack)
 
@@ -339,3 +343,64 @@ def connection_breaks_amid_a_signal():
             s.recv(100)
             s.send(REPLY.pack(GONE, 0, *[0] * 11))
             expect(importer.line(), "CUDA_ERROR_INVALID_VALUE")
+
+
+ODD = (0, 1, 2, 7, 8, 9, (1 << 31) - 1, (1 << 32) - 1)
+LONG = (0, 1, 2 * MiB, (1 << 47) - 1, 1 << 47, (1 << 64) - 1)
+
+
+def send_any(s, rng, words, fds):
+    """A message that is right, cut, too long or empty, with descriptors."""
+    message = rng.choice([words, words, words[:rng.randrange(len(words))],
+                          words + bytes(rng.randrange(3000)), b""])
+    fds = [rng.choice(fds) for _ in range(rng.choice([0, 1, 2, 8, 9, 200]))]
+    s.sendmsg([message] if message else [],
+              [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))]
+              if fds else [])
+
+
+def lie(importer, handle, rng, size, fds):
+    """One open, by an exporter that says what it likes."""
+    key = os.urandom(16)
+    with listen_by(key) as listener:
+        importer.send("open", forge(handle, key=key))
+        with listener.accept()[0] as s, \
+                contextlib.suppress(ConnectionError):
+            for _ in range(rng.randrange(5)):
+                if not s.recv(100):
+                    break
+                send_any(s, rng, REPLY.pack(
+                    rng.choice([OK, OK, OK, GONE, BUSY, FAILED, 77]),
+                    *(rng.choice(ODD) for _ in range(3)),
+                    *(rng.choice((size,) + LONG) for _ in range(9))), fds)
+    line = importer.line()
+    if line.startswith("ok"):
+        importer.do("close", line.split()[1])
+
+
+@test
+def anything_is_said():
+    """By exporters and importers: nothing is left of it."""
+    seed = int(os.environ.get("VS_FUZZ_SEED", time.time()))
+    rng = random.Random(seed)
+    real, importer = pair()
+    handle = real.share(3 * MiB)[1]
+    _, key, id = unpack(handle)[:3]
+    with connect(handle) as s:
+        ask(s, id)
+        reply, pieces = answer(s)
+    fds = [*pieces, *os.pipe(), os.memfd_create("empty"),
+           os.open("/dev/zero", os.O_RDWR), os.open("/", os.O_RDONLY)]
+    importer_had, real_had = importer.books(), real.books()
+    for _ in range(40):
+        lie(importer, handle, rng, reply[5], fds)
+        with contextlib.suppress(ConnectionError), connect(handle) as s:
+            for _ in range(rng.randrange(5)):
+                send_any(s, rng, REQUEST.pack(
+                    key, rng.choice((id,) + LONG), rng.choice(ODD),
+                    rng.choice(ODD)), fds)
+    close_all(fds)
+    # but for what the simulator thinks of maps of parts of a handle
+    expect(importer.books()[:5], importer_had[:5], f"importer, seed {seed}")
+    expect(real.books(), real_had, f"exporter, seed {seed}")
+    importer.do("close", importer.do("open", handle))
