@@ -181,7 +181,6 @@ struct vs_chunks {
 	uint64_t cached_bytes; /* of `cached` */
 	uint64_t whole_bytes;  /* of both lists, Note [Whole] */
 	uint64_t count;
-	uint64_t n_crowded; /* with more than VS_VIEWS_MOST; grow lock, too */
 	uint64_t serial, regions; /* the last ones given; see VS_TRUNK_REGION */
 };
 

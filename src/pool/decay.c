@@ -32,17 +32,6 @@ enum { VAIN_SHARE = 8 };
 /* Of what is live, idle memory that may stay. */
 #define STAY_SHARE 4
 enum { QUIET_LOOKS = 4 };
-/* Some 100 views a tick, with others let in between. */
-enum { THIN_TIMES = 4 };
-
-static void thin_views(struct vs_pool *pool)
-{
-	pthread_mutex_lock(&pool->grow);
-	for (int i = 0;
-	     i < THIN_TIMES && vs_grow_thin(pool, &vs_trim_is_ending); i++)
-		vs_trim_let_grow(pool);
-	pthread_mutex_unlock(&pool->grow);
-}
 
 /* Dead memory goes as soon as it may, whatever its age. */
 static void retire(struct vs_pool *pool)
@@ -322,7 +311,6 @@ static void decay(struct vs_pool *pool, uint64_t now, uint64_t age)
 	else if (!is_looked_at)
 		look_when_quiet(pool);
 	retire(pool);
-	thin_views(pool);
 	if (atomic_load(&vs_trim_is_ending))
 		return;
 	pthread_mutex_lock(&pool->lock);

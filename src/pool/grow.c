@@ -169,38 +169,6 @@ static unsigned unmap_spares(struct vs_pool *pool, enum vs_heap_kind kind)
 	return n;
 }
 
-/* Unmaps one of a chunk's views beyond VS_VIEWS_MOST, if one may go. */
-static bool unmap_surplus_of(struct vs_pool *pool, struct vs_chunk *c)
-{
-	struct vs_view *v;
-	bool is_off;
-
-	pthread_mutex_lock(&pool->lock);
-	v = c->n_had > VS_VIEWS_MOST ? vs_view_oldest(pool, c) : NULL;
-	is_off = v && vs_view_off(pool, v);
-	pthread_mutex_unlock(&pool->lock);
-	return is_off && unmap(pool, v);
-}
-
-/* Views to unmap before others may grow: some 1 ms. */
-enum { SURPLUS_AT_ONCE = 32 };
-
-bool vs_grow_thin(struct vs_pool *pool, const _Atomic bool *stop)
-{
-	unsigned n = 0;
-
-	for (uint64_t i = 0; i < pool->chunks.count && n < SURPLUS_AT_ONCE &&
-			     pool->chunks.n_crowded > 0;
-	     i++) {
-		struct vs_chunk *c = next_in_turn(pool);
-
-		while (n < SURPLUS_AT_ONCE && !atomic_load(stop) &&
-		       unmap_surplus_of(pool, c))
-			n++;
-	}
-	return n == SURPLUS_AT_ONCE;
-}
-
 /*
  * There are addresses for VS_VIEWS_MOST of each chunk, but not where the
  * program's are limited, or with many large devices.

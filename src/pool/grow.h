@@ -77,11 +77,4 @@ bool vs_grow_unmake(struct vs_pool *pool, struct vs_chunk *c);
 /* Gives the pool's peers access to all that is mapped in its heaps. */
 CUresult vs_grow_allow(struct vs_pool *pool);
 
-/*
- * Unmaps some views beyond VS_VIEWS_MOST of a chunk, until `stop` is true;
- * whether there may be more to unmap.
- * Grow lock held.
- */
-bool vs_grow_thin(struct vs_pool *pool, const _Atomic bool *stop);
-
 #endif

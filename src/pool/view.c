@@ -375,8 +375,6 @@ static void count_had(struct vs_pool *pool, const struct vs_view *v, int by)
 	unsigned n_others = by > 0 ? c->n_had : c->n_had - 1;
 
 	c->n_had = (uint8_t)(c->n_had + by);
-	if (n_others == VS_VIEWS_MOST)
-		pool->chunks.n_crowded += (uint64_t)by;
 	if (n_others == 0)
 		return;
 	vs_heap_of(pool, v->at)->n_shared += (uint64_t)by;

@@ -346,7 +346,7 @@ static uint64_t sum(struct vs_chunk_list *list, enum vs_chunk_place place,
 void heap_check(struct vs_pool *pool)
 {
 	struct vs_chunks *cs = &pool->chunks;
-	uint64_t held = 0, crowded = 0, shelved = 0, idle, cached;
+	uint64_t held = 0, shelved = 0, idle, cached;
 	struct vs_chunk *c;
 
 	n_runs = 0;
@@ -364,7 +364,6 @@ void heap_check(struct vs_pool *pool)
 			table[i] = s->next;
 			look_at_chunk(pool, s);
 			held += s->chunk->size;
-			crowded += s->n_had > VS_VIEWS_MOST;
 			free(s->owners);
 			free(s->idles);
 			free(s);
@@ -377,7 +376,6 @@ void heap_check(struct vs_pool *pool)
 	CHECK(cs->cached_bytes == cached);
 	CHECK(cs->idle_bytes == idle + cached);
 	CHECK(cs->held == held);
-	CHECK(cs->n_crowded == crowded);
 	CHECK(pool->shelved_bytes == shelved);
 	CHECK(vs_stat_get(&pool->stats, idle) == cs->idle_bytes);
 	CHECK(vs_stat_get(&pool->stats, reserved) == cs->held);

@@ -89,18 +89,6 @@ static void test_a_huge_one_stays_mapped_under_work(void **state)
 	assert_int_not_equal(fake_mapping(p + 50 * GiB), 0);
 }
 
-/* No driver call may meet a driver that is shutting down. */
-static void thin_as_the_process_ends(void)
-{
-	unsigned long unmaps = fake.unmaps;
-
-	fake.on_unmap = end_process;
-	vs_pool_tick();
-	assert_int_equal(fake.unmaps, unmaps + 1);
-	fake.on_unmap = NULL;
-	vs_pool_ending(false);
-}
-
 /*
  * Blocks of ever other sizes, behind a GPU that is never seen to get on: what
  * they leave is mapped again and again, and cannot be unmapped meanwhile.
@@ -135,14 +123,6 @@ static void test_what_is_scattered_is_not_made_anew(void **state)
 		fake.now += 20 * MS;
 	}
 	assert_in_range(fake.held, peak, peak / 100 * 106);
-	/* once it got on, what is more than usual goes */
-	assert_true(vs_pool_of(0)->chunks.n_crowded > 0);
-	fake.now += NEVER;
-	vs_fence_poll(&vs_pool_of(0)->fence);
-	thin_as_the_process_ends();
-	for (int i = 0; i < 20; i++)
-		vs_pool_tick();
-	assert_int_equal(vs_pool_of(0)->chunks.n_crowded, 0);
 }
 
 /* Nothing waits for what is little, or complete. */
