@@ -328,22 +328,6 @@ static bool release_vast(struct vs_pool *pool, uint64_t span)
 	return c && let_go(pool, c);
 }
 
-/* An idle range all the same, be it in one of Note [Vast]; or NOT_FOUND. */
-static CUresult take_spared(struct vs_pool *pool, enum vs_heap_kind kind,
-			    uint64_t span, struct vs_range **range_out)
-{
-	struct vs_range *r = NULL;
-
-	pthread_mutex_lock(&pool->lock);
-	if (vs_chunks_are_vast(&pool->chunks))
-		r = vs_heap_take(pool, &pool->heap[kind], span, false);
-	pthread_mutex_unlock(&pool->lock);
-	if (!r)
-		return CUDA_ERROR_NOT_FOUND;
-	*range_out = r;
-	return CUDA_SUCCESS;
-}
-
 /*
  * Releases chunks that the request is not to have: they are too large for it
  * (vs_plan_excess), or it would break them.
@@ -445,8 +429,6 @@ CUresult vs_grow(struct vs_pool *pool, enum vs_heap_kind kind, uint64_t span,
 	if (r == CUDA_ERROR_NOT_FOUND &&
 	    (how == VS_GROW_MOVE || how == VS_GROW_BEYOND))
 		r = grow(pool, kind, span, VS_GROW_WITHIN, range_out);
-	if (r == CUDA_ERROR_NOT_FOUND && how != VS_GROW_WITHIN)
-		r = take_spared(pool, kind, span, range_out);
 	if (r == CUDA_ERROR_NOT_FOUND)
 		r = grow(pool, kind, span, how, range_out);
 	/* before it does without: Note [No more than it must] in pool/dead.h */
