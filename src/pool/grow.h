@@ -23,9 +23,9 @@
 
 enum vs_grow_how {
 	/*
-	 * By new chunks (and cached ones), if what is held then stays within
-	 * what the program has shown to need (Note [Need]) and a few per cent,
-	 * or the floor. Else NOT_FOUND.
+	 * By new chunks, if what is held then stays within what the program has
+	 * shown to need (Note [Need]) and a few per cent, or the floor. Else
+	 * NOT_FOUND.
 	 */
 	VS_GROW_WITHIN,
 	VS_GROW_MOVE, /* by idle chunks from elsewhere; NOT_FOUND if too few */

@@ -398,38 +398,12 @@ bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 	       (end == 0 || add_new(pool, plan, end, false));
 }
 
-/* Chunks left over from a growth that failed, if they are not too large. */
-static bool add_cached(struct vs_pool *pool, struct vs_plan *plan)
-{
-	uint64_t most = usual_size(pool, plan->kind);
-	struct vs_chunk *c, *next;
-
-	for (c = TAILQ_FIRST(&pool->chunks.cached);
-	     c && plan->filled < plan->left; c = next) {
-		next = TAILQ_NEXT(c, link);
-		if (c->is_whole ||
-		    (c->size > most && c->size > plan->left - plan->filled))
-			continue;
-		if (!TAILQ_EMPTY(&c->views) ||
-		    (pool->is_contiguous && c->size < plan->left))
-			continue;
-		if (!vs_plan_step(plan, c))
-			return false;
-		vs_chunk_hold(pool, c);
-	}
-	return true;
-}
-
-/* By what exists unused and new chunks, as far as the program needs them. */
+/* By new chunks, as far as the program needs them. */
 static CUresult plan_within(struct vs_pool *pool, struct vs_plan *plan)
 {
-	if (!add_cached(pool, plan))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	if (plan->filled >= plan->left)
-		return CUDA_SUCCESS;
-	if (round_up(plan->left - plan->filled, VS_GRANULE) > allowance(pool))
+	if (round_up(plan->left, VS_GRANULE) > allowance(pool))
 		return CUDA_ERROR_NOT_FOUND;
-	return vs_plan_new(pool, plan, plan->left - plan->filled,
+	return vs_plan_new(pool, plan, plan->left,
 			   plan->is_alone && !plan->base)
 		       ? CUDA_SUCCESS
 		       : CUDA_ERROR_OUT_OF_MEMORY;
@@ -441,7 +415,7 @@ static CUresult plan_within(struct vs_pool *pool, struct vs_plan *plan)
  */
 static uint64_t least_base(struct vs_pool *pool, const struct vs_plan *plan)
 {
-	uint64_t room = allowance(pool) + pool->chunks.cached_bytes;
+	uint64_t room = allowance(pool);
 
 	return plan->span > room ? plan->span - room : 0;
 }
