@@ -19,6 +19,14 @@
  * more, as small as the step. What was moved so often that to make it anew
  * would have been cheaper is crumbs as well, whatever it was made for, unless
  * it is larger than the usual of today.
+ *
+ * Note [Dust]: a program that had small, middle and huge blocks in turn paid
+ * for moving, and so was allowed more memory (pool/toll), by which what it
+ * needed next was made anew in small chunks. Soon it held a third more than it
+ * needs in thousands of these: enough for any request twice over, each of
+ * hundreds of them. So where more is allowed for that, and the largest that are
+ * idle would be many for a request, the others are crumbs whatever they were
+ * made for and however much is idle. As much is made anew: no more is held.
  */
 #ifndef VS_POOL_CRUMB_H
 #define VS_POOL_CRUMB_H

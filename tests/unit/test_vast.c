@@ -225,6 +225,70 @@ static void test_blocks_that_grow_little_by_little(void **state)
 			(N + 1) * size / 1000 * 1060);
 }
 
+enum { MIDDLE = 800, HUGE_LIVE = 5 };
+
+/* Blocks up to 11 MiB instead of those of the last time; one in forty stays. */
+static void have_middle_ones(CUdeviceptr *middle, uint64_t *seed)
+{
+	enum { STAYS = 40 };
+
+	for (int i = 0; i < MIDDLE; i++) {
+		if (middle[i])
+			give(middle[i]);
+		middle[i] = take(MiB / 2 + next_random(seed) % (10 * MiB));
+	}
+	for (int i = 0; i < MIDDLE; i++) {
+		if (i % STAYS != 0) {
+			give(middle[i]);
+			middle[i] = 0;
+		}
+	}
+}
+
+/* Huge blocks, of which few are live, by a program that does little else. */
+static void have_huge_ones(uint64_t *seed)
+{
+	enum { STEPS = 3000 };
+	CUdeviceptr huge[HUGE_LIVE] = {0};
+
+	for (int i = 0; i < STEPS; i++) {
+		CUdeviceptr *p = &huge[i % HUGE_LIVE];
+
+		if (*p)
+			give(*p);
+		*p = take((100 + next_random(seed) % 900) * MiB);
+		fake.now += MS / 50;
+	}
+	for (int i = 0; i < HUGE_LIVE; i++)
+		give(huge[i]);
+}
+
+/*
+ * Nor where more is allowed as the program pays for moving (Note [Dust] in
+ * pool/crumb.h), and what is idle is enough, but in small chunks.
+ */
+static void test_huge_blocks_in_turn_with_middle_ones(void **state)
+{
+	enum { SEEDS = 3, ROUNDS = 16, LAST = 8 };
+	uint64_t moved = 0;
+
+	for (uint64_t i = 0; i < SEEDS; i++) {
+		CUdeviceptr middle[MIDDLE] = {0};
+		uint64_t seed = 7 + i, before = 0;
+
+		fresh(state);
+		for (int round = 0; round < ROUNDS; round++) {
+			have_middle_ones(middle, &seed);
+			if (round == ROUNDS - LAST)
+				before = stats()->chunks_moved;
+			have_huge_ones(&seed);
+		}
+		assert_true(vs_pool_of(0)->toll.level > 0);
+		moved += stats()->chunks_moved - before;
+	}
+	assert_in_range(moved, 0, 30000);
+}
+
 /* What the program has live now is the most for a while. */
 static void need_no_more(void)
 {
@@ -298,6 +362,35 @@ static void test_middle_blocks_leave_no_crumbs_beyond_need(void **state)
 			 0);
 }
 
+/* But for what would be made of many (Note [Dust]) where moving is paid for. */
+static void test_middle_blocks_leave_dust(void **state)
+{
+	enum { N = 256, LEAST = 8 };
+	struct vs_chunk *crumbs[VS_CRUMBS_MOST], *c;
+	CUdeviceptr p[N];
+	struct vs_pool *pool;
+
+	(void)state;
+	for (int i = 0; i < N; i++)
+		p[i] = take(4 * MiB);
+	take(4 * GiB);
+	for (int i = 0; i < N; i++)
+		give_and_see(p[i]);
+	pool = vs_pool_of(0);
+	need_no_more();
+	assert_true(vs_plan_beyond(pool, 0) > 0);
+	TAILQ_FOREACH (c, &pool->chunks.idle, link)
+		c->n_moved = 16;
+	assert_int_equal(vs_crumbs_for(pool, VS_HEAP_LARGE, 400 * MiB, crumbs),
+			 0);
+	pool->toll.level = 1;
+	/* more than twice as much is idle */
+	assert_in_range(vs_crumbs_for(pool, VS_HEAP_LARGE, 400 * MiB, crumbs),
+			LEAST, N);
+	assert_int_equal(vs_crumbs_for(pool, VS_HEAP_LARGE, 100 * MiB, crumbs),
+			 0);
+}
+
 /*
  * Two blocks that were in use at once: a result lies in the first, of 300 MiB,
  * which was freed. Returns the second, which is live.
@@ -362,7 +455,9 @@ int main(void)
 		T(large_blocks_among_small_ones),
 		T(blocks_that_grow_little_by_little),
 		T(a_vast_chunk_stays_under_work),
+		T(huge_blocks_in_turn_with_middle_ones),
 		T(middle_blocks_leave_no_crumbs_beyond_need),
+		T(middle_blocks_leave_dust),
 		T(results_share_a_chunk),
 		T(a_result_keeps_no_other_chunk),
 		T(a_small_block_keeps_no_vast_one),
