@@ -70,6 +70,24 @@ void vs_mark_refused(struct vs_pool *pool)
 	atomic_store(&pool->refused, vs_vmm_clock());
 }
 
+static inline bool was_refused(struct vs_pool *pool)
+{
+	uint64_t refused = atomic_load(&pool->refused);
+
+	if (__builtin_expect(refused == 0, 1))
+		return false;
+	if (vs_vmm_clock() < refused + REFUSED_LASTS)
+		return true;
+	/* or the clock would be read for ever */
+	atomic_compare_exchange_strong(&pool->refused, &refused, 0);
+	return false;
+}
+
+bool vs_mark_was_refused(struct vs_pool *pool)
+{
+	return was_refused(pool);
+}
+
 /*
  * What is freed now may be all that the next allocation can have, and that may
  * come after work that waits for the host: a marker behind that work would be
@@ -78,17 +96,9 @@ void vs_mark_refused(struct vs_pool *pool)
  */
 bool vs_mark_is_scarce(struct vs_pool *pool)
 {
-	uint64_t refused = atomic_load(&pool->refused);
-
-	if (vs_stat_get(&pool->stats, reserved) > pool->most / 8 * FULL_EIGHTHS)
-		return true;
-	if (__builtin_expect(refused == 0, 1))
-		return false;
-	if (vs_vmm_clock() < refused + REFUSED_LASTS)
-		return true;
-	/* or the clock would be read for ever */
-	atomic_compare_exchange_strong(&pool->refused, &refused, 0);
-	return false;
+	return vs_stat_get(&pool->stats, reserved) >
+		       pool->most / 8 * FULL_EIGHTHS ||
+	       was_refused(pool);
 }
 
 void vs_mark_bare(struct vs_pool *pool)

@@ -68,6 +68,8 @@ bool vs_mark_wait_out(struct vs_pool *pool);
  * short while ago. Any thread.
  */
 bool vs_mark_is_scarce(struct vs_pool *pool);
+/* Of these the latter: there may be more than it seems. Any thread. */
+bool vs_mark_was_refused(struct vs_pool *pool);
 /* It had no more just now, or could not have had. Any thread. */
 void vs_mark_refused(struct vs_pool *pool);
 

@@ -168,7 +168,7 @@ uint64_t vs_plan_cap(struct vs_pool *pool, enum vs_heap_kind kind)
 uint64_t vs_plan_crumb(struct vs_pool *pool, enum vs_heap_kind kind)
 {
 	if (kind != VS_HEAP_LARGE || pool->chunk_size || pool->is_contiguous ||
-	    pool->tight || vs_mark_is_scarce(pool))
+	    pool->tight || vs_mark_was_refused(pool))
 		return 0;
 	return usual_size(pool, kind);
 }

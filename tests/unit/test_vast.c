@@ -5,6 +5,7 @@
  */
 #include "fake_test.h"
 #include "pool/crumb.h"
+#include "pool/mark.h"
 #include "pool/plan.h"
 #include "pool/state.h"
 
@@ -164,6 +165,35 @@ static void test_large_blocks_after_small_ones(void **state)
 	}
 	moved = stats()->chunks_moved - moved;
 	assert_in_range(moved, 0, N_LARGE / 2 * 3);
+}
+
+/* Nor on a device that is nearly full, but where the driver had no more. */
+static void test_crumbs_of_a_device_that_is_nearly_full(void **state)
+{
+	enum { N = 64, LEAST = 16 };
+	struct vs_chunk *crumbs[VS_CRUMBS_MOST], *c;
+	CUdeviceptr p[N];
+	struct vs_pool *pool;
+
+	(void)state;
+	fresh_driver(5 * GiB);
+	for (int i = 0; i < N; i++)
+		p[i] = take(4 * MiB);
+	take(4300 * MiB);
+	for (int i = 0; i < N; i++)
+		give_and_see(p[i]);
+	pool = vs_pool_of(0);
+	TAILQ_FOREACH (c, &pool->chunks.idle, link)
+		c->n_moved = 8;
+	assert_true(vs_mark_is_scarce(pool));
+	assert_in_range(vs_crumbs_for(pool, VS_HEAP_LARGE, 200 * MiB, crumbs),
+			LEAST, N);
+	vs_mark_refused(pool);
+	assert_int_equal(vs_crumbs_for(pool, VS_HEAP_LARGE, 200 * MiB, crumbs),
+			 0);
+	fake.now += 60000 * MS;
+	assert_in_range(vs_crumbs_for(pool, VS_HEAP_LARGE, 200 * MiB, crumbs),
+			LEAST, N);
 }
 
 /* Nor where others of the small ones stay, so that more than need is held. */
@@ -455,6 +485,7 @@ int main(void)
 		T(large_blocks_among_small_ones),
 		T(blocks_that_grow_little_by_little),
 		T(a_vast_chunk_stays_under_work),
+		T(crumbs_of_a_device_that_is_nearly_full),
 		T(huge_blocks_in_turn_with_middle_ones),
 		T(middle_blocks_leave_no_crumbs_beyond_need),
 		T(middle_blocks_leave_dust),
