@@ -108,8 +108,8 @@ bool vs_plan_new(struct vs_pool *pool, struct vs_plan *plan, uint64_t bytes,
 /*
  * Chunks that are no larger, or a part of that, may be crumbs to the heap: what
  * is made of many of them is better made anew of their bytes (Note [Crumbs] in
- * pool/crumb.h). 0: none are, as where the driver may
- * not have that again. Lock.
+ * pool/crumb.h). 0: none are, as where the driver may not have that again.
+ * Lock.
  */
 uint64_t vs_plan_crumb(struct vs_pool *pool, enum vs_heap_kind kind);
 /* The largest chunk that a heap may take its share of. */
