@@ -167,22 +167,34 @@ static void test_large_blocks_after_small_ones(void **state)
 	assert_in_range(moved, 0, N_LARGE / 2 * 3);
 }
 
+enum { MIDDLE_MOST = 256 };
+
+/*
+ * Blocks of 4 MiB are had, then one of so much, which stays; they do not.
+ * Returns the pool.
+ */
+static struct vs_pool *leave_middle_ones(unsigned n, uint64_t large)
+{
+	CUdeviceptr p[MIDDLE_MOST];
+
+	for (unsigned i = 0; i < n; i++)
+		p[i] = take(4 * MiB);
+	take(large);
+	for (unsigned i = 0; i < n; i++)
+		give_and_see(p[i]);
+	return vs_pool_of(0);
+}
+
 /* Nor on a device that is nearly full, but where the driver had no more. */
 static void test_crumbs_of_a_device_that_is_nearly_full(void **state)
 {
 	enum { N = 64, LEAST = 16 };
 	struct vs_chunk *crumbs[VS_CRUMBS_MOST], *c;
-	CUdeviceptr p[N];
 	struct vs_pool *pool;
 
 	(void)state;
 	fresh_driver(5 * GiB);
-	for (int i = 0; i < N; i++)
-		p[i] = take(4 * MiB);
-	take(4300 * MiB);
-	for (int i = 0; i < N; i++)
-		give_and_see(p[i]);
-	pool = vs_pool_of(0);
+	pool = leave_middle_ones(N, 4300 * MiB);
 	TAILQ_FOREACH (c, &pool->chunks.idle, link)
 		c->n_moved = 8;
 	assert_true(vs_mark_is_scarce(pool));
@@ -363,17 +375,10 @@ static void test_a_vast_chunk_stays_under_work(void **state)
 static void test_middle_blocks_leave_no_crumbs_beyond_need(void **state)
 {
 	enum { N = 64 };
+	struct vs_pool *pool = leave_middle_ones(N, 4 * GiB);
 	struct vs_chunk *crumbs[VS_CRUMBS_MOST], *c;
-	CUdeviceptr p[N];
-	struct vs_pool *pool;
 
 	(void)state;
-	for (int i = 0; i < N; i++)
-		p[i] = take(4 * MiB);
-	take(4 * GiB);
-	for (int i = 0; i < N; i++)
-		give_and_see(p[i]);
-	pool = vs_pool_of(0);
 	TAILQ_FOREACH (c, &pool->chunks.idle, link) {
 		if (c->is_small)
 			c->n_moved = 8;
@@ -395,18 +400,11 @@ static void test_middle_blocks_leave_no_crumbs_beyond_need(void **state)
 /* But for what would be made of many (Note [Dust]) where moving is paid for. */
 static void test_middle_blocks_leave_dust(void **state)
 {
-	enum { N = 256, LEAST = 8 };
+	enum { N = MIDDLE_MOST, LEAST = 8 };
+	struct vs_pool *pool = leave_middle_ones(N, 4 * GiB);
 	struct vs_chunk *crumbs[VS_CRUMBS_MOST], *c;
-	CUdeviceptr p[N];
-	struct vs_pool *pool;
 
 	(void)state;
-	for (int i = 0; i < N; i++)
-		p[i] = take(4 * MiB);
-	take(4 * GiB);
-	for (int i = 0; i < N; i++)
-		give_and_see(p[i]);
-	pool = vs_pool_of(0);
 	need_no_more();
 	assert_true(vs_plan_beyond(pool, 0) > 0);
 	TAILQ_FOREACH (c, &pool->chunks.idle, link)
