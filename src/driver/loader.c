@@ -404,6 +404,24 @@ bool vs_loader_self(struct vs_image *image_out)
 	return vs_loader_iterate(look_for_self, &s) == 1;
 }
 
+static int look_for_first(struct dl_phdr_info *info, size_t size, void *unused)
+{
+	struct vs_image image;
+
+	(void)size;
+	(void)unused;
+	if (holds(info, &own_address))
+		return -1;
+	describe(info, &image);
+	return vs_loader_symbol(&image, "vmmshim_version") &&
+	       vs_loader_symbol(&image, "cuGetProcAddress");
+}
+
+bool vs_loader_is_second(void)
+{
+	return vs_loader_iterate(look_for_first, NULL) == 1;
+}
+
 static int look_for_own(struct dl_phdr_info *info, size_t size, void *data)
 {
 	struct search *s = data;

@@ -63,6 +63,11 @@ static void close_gate(const char *why)
 	vs_info("out of the way: %s", why);
 }
 
+void vs_gate_second(void)
+{
+	close_gate("another libvmmshim.so comes before this one, and serves");
+}
+
 static int is_sanitizer(struct dl_phdr_info *info, size_t size, void *unused)
 {
 	(void)size;

@@ -26,6 +26,9 @@ static void find_wrappers(void)
 static void bind(const void *address)
 {
 	vs_gate_init();
+	/* the two would not know each other's memory and work */
+	if (vs_loader_is_second())
+		vs_gate_second();
 	/* threads are started under locks that the loader's come before */
 	vs_loader_tls();
 	find_wrappers();
