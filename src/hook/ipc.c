@@ -2,6 +2,7 @@
 #include "hook/ipc.h"
 
 #include "base/cancel.h"
+#include "base/log.h"
 #include "driver/real.h"
 #include "driver/vmm.h"
 #include "hook/hook.h"
@@ -37,9 +38,15 @@ static CUresult open_once(CUdeviceptr *out, const CUipcMemHandle *handle,
 	CUresult result;
 	int cancel;
 
-	if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS ||
-	    !vs_ipc_unseal(handle, &h))
+	if (!out || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
 		return VS_PASS;
+	if (!vs_ipc_unseal(handle, &h)) {
+		if (vs_ipc_is_of_another(handle))
+			vs_warn("cuIpcOpenMemHandle: the handle is of another "
+				"version of libvmmshim; both processes need "
+				"the same");
+		return VS_PASS;
+	}
 	if (vs_vmm_current_device(&device) != CUDA_SUCCESS)
 		return VS_PASS;
 	/* as the driver says to whom the memory belongs */

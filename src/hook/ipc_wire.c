@@ -16,7 +16,8 @@
 #include "base/sys.h"
 #include "driver/vmm.h"
 
-/* "vmmshim" and the version of handle and messages together. */
+/* "vmmshim", and in the last byte the version of handle and messages together.
+ */
 #define MAGIC UINT64_C(0x026d6968736d6d76)
 #define BACKLOG 128
 #define NAME_BYTES 8 /* of the key */
@@ -49,6 +50,14 @@ bool vs_ipc_unseal(const CUipcMemHandle *in, struct vs_ipc_handle *h)
 {
 	memcpy(h, in, sizeof(*h));
 	return h->magic == MAGIC && h->checksum == checksum(h);
+}
+
+bool vs_ipc_is_of_another(const CUipcMemHandle *in)
+{
+	uint64_t magic;
+
+	memcpy(&magic, in, sizeof(magic));
+	return magic != MAGIC && (magic ^ MAGIC) << 8 == 0;
 }
 
 bool vs_ipc_key(unsigned char key[16])

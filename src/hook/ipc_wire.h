@@ -44,6 +44,9 @@ void vs_ipc_seal(struct vs_ipc_handle *h, CUipcMemHandle *out);
 /* False when it was not made by a shim that speaks this version. */
 bool vs_ipc_unseal(const CUipcMemHandle *in, struct vs_ipc_handle *h_out);
 
+/* It was made by a shim, but one that speaks another. */
+bool vs_ipc_is_of_another(const CUipcMemHandle *in);
+
 /* A random key; false when the system gives none. */
 bool vs_ipc_key(unsigned char key[16]);
 

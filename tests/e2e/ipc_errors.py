@@ -32,6 +32,7 @@ def arguments():
     newer = forge(handle, magic=unpack(handle)[0] + (1 << 56))
     expect(importer.say("open", newer), plain.say("open", newer),
            "one of another version of the shim goes to the driver")
+    expect(importer.log().count("another version"), 1, "the log")
     expect(importer.say("close", "1000"), plain.say("close", "1000"))
     q = importer.do("open", handle)
     true(importer.say("close", f"{int(q, 16) + 512:x}") != "ok", "interior")
