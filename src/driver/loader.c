@@ -404,24 +404,6 @@ bool vs_loader_self(struct vs_image *image_out)
 	return vs_loader_iterate(look_for_self, &s) == 1;
 }
 
-static int look_for_first(struct dl_phdr_info *info, size_t size, void *unused)
-{
-	struct vs_image image;
-
-	(void)size;
-	(void)unused;
-	if (holds(info, &own_address))
-		return -1;
-	describe(info, &image);
-	return vs_loader_symbol(&image, "vmmshim_version") &&
-	       vs_loader_symbol(&image, "cuGetProcAddress");
-}
-
-bool vs_loader_is_second(void)
-{
-	return vs_loader_iterate(look_for_first, NULL) == 1;
-}
-
 static int look_for_own(struct dl_phdr_info *info, size_t size, void *data)
 {
 	struct search *s = data;
@@ -506,4 +488,24 @@ bool vs_loader_libcuda(const void *address, struct vs_image *image_out)
 	struct search s = {.address = address, .image = image_out};
 
 	return vs_loader_iterate(look_for_libcuda, &s) == 1;
+}
+
+static int look_before(struct dl_phdr_info *info, size_t size, void *data)
+{
+	struct search *s = data;
+
+	if (holds(info, &own_address))
+		return -1;
+	if (look_for_libcuda(info, size, data))
+		return 1;
+	describe(info, s->image);
+	return vs_loader_symbol(s->image, "vmmshim_version") &&
+	       vs_loader_symbol(s->image, "cuGetProcAddress");
+}
+
+bool vs_loader_before(struct vs_image *image_out)
+{
+	struct search s = {.image = image_out};
+
+	return vs_loader_iterate(look_before, &s) == 1;
 }

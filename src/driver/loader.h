@@ -65,10 +65,10 @@ size_t vs_loader_tls(void);
 /* The shim's own object. */
 bool vs_loader_self(struct vs_image *image_out);
 /*
- * Another copy of the shim, from another file, comes before this one: it is
- * what the program meets first. One by two functions that it has.
+ * What the program meets before the shim's own object: a libcuda, or another
+ * copy of the shim, which is one by two functions that it has.
  */
-bool vs_loader_is_second(void);
+bool vs_loader_before(struct vs_image *image_out);
 /* Whether `address` lies in the shim's own object. */
 bool vs_loader_is_own(const void *address);
 /* Whether the object that holds `address` comes after the shim's. */

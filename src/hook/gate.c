@@ -63,9 +63,10 @@ static void close_gate(const char *why)
 	vs_info("out of the way: %s", why);
 }
 
-void vs_gate_second(void)
+void vs_gate_behind(const char *path)
 {
-	close_gate("another libvmmshim.so comes before this one, and serves");
+	vs_info("%s comes before this library", path);
+	close_gate("some of the program's calls would go past it");
 }
 
 static int is_sanitizer(struct dl_phdr_info *info, size_t size, void *unused)

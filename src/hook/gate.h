@@ -23,8 +23,8 @@ static inline bool vs_gate_is_open(void)
  * then on a fork is noted. Further calls do nothing.
  */
 void vs_gate_init(void);
-/* Another copy of the shim serves this process. */
-void vs_gate_second(void);
+/* Some calls of the program's come to this library instead. */
+void vs_gate_behind(const char *path);
 /* The driver is bound: opens, unless the gate is closed for good. */
 void vs_gate_open(void);
 /* cuInit succeeded in this process: a later fork must not inherit. */

@@ -25,10 +25,12 @@ static void find_wrappers(void)
 
 static void bind(const void *address)
 {
+	struct vs_image before;
+
 	vs_gate_init();
-	/* the two would not know each other's memory and work */
-	if (vs_loader_is_second())
-		vs_gate_second();
+	/* of memory and work that go past it the shim would not know */
+	if (vs_loader_before(&before))
+		vs_gate_behind(before.path);
 	/* threads are started under locks that the loader's come before */
 	vs_loader_tls();
 	find_wrappers();
