@@ -26,7 +26,8 @@
  * needs in thousands of these: enough for any request twice over, each of
  * hundreds of them. So where more is allowed for that, and the largest that are
  * idle would be many for a request, the others are crumbs whatever they were
- * made for and however much is idle. As much is made anew: no more is held.
+ * made for and however much is idle. As much is made anew: no more is held for
+ * it.
  */
 #ifndef VS_POOL_CRUMB_H
 #define VS_POOL_CRUMB_H
