@@ -111,27 +111,13 @@ static void set_knob(const char *word)
 		fail("%s: %s", word, strerror(errno));
 }
 
-/*
- * Beside a script that names this program in its first line may lie what
- * another user has put there.
- */
-static bool is_script(const char *path)
-{
-	FILE *file = fopen(path, "re");
-	bool is = file && fgetc(file) == '#';
-
-	if (file)
-		fclose(file);
-	return is;
-}
-
 /* In the build tree the library lies beside this program, in .libs. */
 static bool is_beside(const char *self, char path[PATH_MAX])
 {
 	static const char built[] = ".libs/libvmmshim.so";
 	char *slash;
 
-	if (!self || !realpath(self, path) || is_script(path))
+	if (!self || !realpath(self, path))
 		return false;
 	slash = strrchr(path, '/');
 	if ((size_t)(slash + 1 - path) + sizeof(built) > PATH_MAX)
@@ -140,12 +126,20 @@ static bool is_beside(const char *self, char path[PATH_MAX])
 	return access(path, R_OK) == 0;
 }
 
+/*
+ * This program's file. AT_EXECFN is a script that names it in its first line,
+ * and what lies beside that another user may have put there. But where the
+ * loader was started by name, and so has no loader, it is set to this.
+ */
+static const char *own_file(void)
+{
+	return getauxval(AT_BASE) ? "/proc/self/exe"
+				  : (const char *)getauxval(AT_EXECFN);
+}
+
 static void find_library(char path[PATH_MAX])
 {
-	/* The first is the loader if that was started by name, or not there
-	 * (no /proc); the second may be a script, see is_script(). */
-	if (is_beside("/proc/self/exe", path) ||
-	    is_beside((const char *)getauxval(AT_EXECFN), path))
+	if (is_beside(own_file(), path))
 		return;
 	snprintf(path, PATH_MAX, "%s/libvmmshim.so", LIBDIR);
 	if (access(path, R_OK) != 0)
