@@ -70,7 +70,7 @@ void vs_mark_refused(struct vs_pool *pool)
 	atomic_store(&pool->refused, vs_vmm_clock());
 }
 
-static inline bool was_refused(struct vs_pool *pool)
+bool vs_mark_was_refused(struct vs_pool *pool)
 {
 	uint64_t refused = atomic_load(&pool->refused);
 
@@ -83,11 +83,6 @@ static inline bool was_refused(struct vs_pool *pool)
 	return false;
 }
 
-bool vs_mark_was_refused(struct vs_pool *pool)
-{
-	return was_refused(pool);
-}
-
 /*
  * What is freed now may be all that the next allocation can have, and that may
  * come after work that waits for the host: a marker behind that work would be
@@ -98,7 +93,7 @@ bool vs_mark_is_scarce(struct vs_pool *pool)
 {
 	return vs_stat_get(&pool->stats, reserved) >
 		       pool->most / 8 * FULL_EIGHTHS ||
-	       was_refused(pool);
+	       vs_mark_was_refused(pool);
 }
 
 void vs_mark_bare(struct vs_pool *pool)
