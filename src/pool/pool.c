@@ -351,7 +351,7 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 		vs_repack(tc->pool);
 		if (vs_tcache_refill(tc, class))
 			continue;
-		p = vs_tcache_take_larger_again(tc, size);
+		p = vs_tcache_take_instead(tc, size);
 		if (p) {
 			*out = p;
 			return CUDA_SUCCESS;

@@ -60,7 +60,7 @@ struct vs_tcache {
 	 * thread's; as asked for, and by object size.
 	 */
 	_Atomic uint64_t live_bytes, live_spans;
-	/* clock, ns; frees then: see vs_tcache_take_larger_again() */
+	/* clock, ns; frees then: see vs_tcache_take_instead() */
 	uint64_t larger_until, larger_frees;
 	struct vs_bin bin[VS_N_CLASSES];
 	uint64_t seen_calls; /* by vs_tcache_flush_unused(); pool.lock */
@@ -132,8 +132,12 @@ bool vs_tcache_refill(struct vs_tcache *tc, unsigned class);
  * has any. 0 if none has, or the context is dead.
  */
 CUdeviceptr vs_tcache_take_larger(struct vs_tcache *tc, size_t size);
-/* The same, if that was so a moment ago: before a slab is looked for. */
-CUdeviceptr vs_tcache_take_larger_again(struct vs_tcache *tc, size_t size);
+/*
+ * Before a slab is looked for: the same, if none could be had a moment ago. To
+ * a program that churns (pool/turnover), rather than a new slab, an idle object
+ * of this thread's that is up to half as large again.
+ */
+CUdeviceptr vs_tcache_take_instead(struct vs_tcache *tc, size_t size);
 /*
  * The free, under a context, of an object that has no cache in this thread.
  * VS_PASS: it is none, or the current one has ended. Takes pool.lock.

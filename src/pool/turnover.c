@@ -83,9 +83,11 @@ static void look(struct vs_pool *pool, struct vs_turnover *t)
 	t->is_new = false;
 	handed = all_handed(pool);
 	times = vs_range_allocs(pool);
-	t->is_fast = (handed - t->handed_before) / (busy / 1000) >
-			     high / (1000000 / FAST_PER_S) &&
-		     (times - t->times_before) * most_ns > busy;
+	__atomic_store_n(&t->is_fast,
+			 (handed - t->handed_before) / (busy / 1000) >
+					 high / (1000000 / FAST_PER_S) &&
+				 (times - t->times_before) * most_ns > busy,
+			 __ATOMIC_RELAXED);
 	t->began = now;
 	t->waited = waited;
 	t->handed_before = handed;

@@ -29,8 +29,9 @@
 struct vs_pool;
 
 struct vs_turnover {
-	uint64_t handed;	/* bytes of ranges handed out, ever */
-	bool is_fast;		/* in the last whole window */
+	uint64_t handed; /* bytes of ranges handed out, ever */
+	/* in the last whole window; see vs_turnover_was_fast() */
+	bool is_fast;
 	bool is_new;		/* there was none yet */
 	bool is_spare_due;	/* see vs_turnover_wants_spare() */
 	uint64_t began, waited; /* the window: clock, ns waited before */
@@ -40,6 +41,12 @@ struct vs_turnover {
 	uint64_t times_settled; /* allocations before the last vs_mark_settle */
 	int thick;		/* how many came thick, so far; or of a pause */
 };
+
+/* Whether it is fast, for who has not the lock. */
+static inline bool vs_turnover_was_fast(const struct vs_turnover *t)
+{
+	return __atomic_load_n(&t->is_fast, __ATOMIC_RELAXED);
+}
 
 /* Bytes that may be held beyond what is due otherwise, for what is pending. */
 uint64_t vs_turnover_extra(struct vs_pool *pool);

@@ -327,6 +327,45 @@ static void test_taken_back_from_a_dying_context(void **state)
 	give(q);
 }
 
+/* Of 4 to 128 KiB, 41 sizes a doubling, 200 are live. */
+static void churn_small(uint64_t seed)
+{
+	static CUdeviceptr p[200];
+
+	for (int i = 0; i < 200; i++)
+		p[i] = 0;
+	for (int i = 0; i < 100000; i++) {
+		CUdeviceptr *at;
+		size_t size;
+
+		seed = seed * 6364136223846793005 + 1442695040888963407;
+		at = &p[(seed >> 33) % 200];
+		size = 4096 + (seed >> 40) % 41 * 4096 / 40;
+		size <<= (seed >> 50) % 5;
+		if (*at)
+			assert_int_equal(vs_pool_free(*at), CUDA_SUCCESS);
+		assert_int_equal(vs_pool_alloc(size, at), CUDA_SUCCESS);
+		fake.now += 2000;
+	}
+	assert_true(vs_pool_by_index(0)->turnover.is_fast);
+}
+
+/*
+ * 6 MiB are live, and as much pending; each class by itself would need what it
+ * ever had of these at most.
+ */
+static void test_classes_help_each_other_out(void **state)
+{
+	(void)state;
+	for (uint64_t seed = 1; seed <= 5; seed++) {
+		fresh(state);
+		fake.lag_ns = 400000;
+		churn_small(seed);
+		/* 328 to 418 MiB */
+		assert_in_range(fake.held_high, 1, 296 * MiB);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -346,6 +385,7 @@ int main(void)
 		cmocka_unit_test_setup(test_churn_may_slow_down, fresh),
 		cmocka_unit_test_setup(test_waits_of_threads_add_up, fresh),
 		cmocka_unit_test_setup(test_each_thread_has_its_batch, fresh),
+		cmocka_unit_test_setup(test_classes_help_each_other_out, fresh),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
