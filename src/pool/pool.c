@@ -26,7 +26,7 @@
 #include "pool/tcache.h"
 #include "pool/trouble.h"
 
-/* The part of a device that one chunk may be, by knob CHUNK_SIZE. */
+/* The part of what there is at most that a chunk may be, by CHUNK_SIZE. */
 #define CHUNK_SHARE 8
 
 /*
@@ -181,8 +181,8 @@ static void read_knobs(struct vs_pool *pool)
 		vs_size_bytes(vs_knobs.release_threshold, total);
 	pool->chunk_size = vs_size_bytes(vs_knobs.chunk_size, total);
 	/* or that of one heap would leave no room for those of the others */
-	if (pool->chunk_size > total / CHUNK_SHARE)
-		pool->chunk_size = total / CHUNK_SHARE;
+	if (pool->chunk_size > pool->most / CHUNK_SHARE)
+		pool->chunk_size = pool->most / CHUNK_SHARE;
 	pool->chunk_size = vs_granules_up(pool->chunk_size);
 	pool->is_contiguous = vs_knobs.contiguous;
 	pool->is_sync = vs_knobs.mode == VS_MODE_SYNC;

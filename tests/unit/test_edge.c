@@ -387,17 +387,29 @@ static void test_the_drivers_last_bytes_are_counted(void **state)
 static void test_large_chunks_below_a_limit(void **state)
 {
 	(void)state;
-	vs_knobs.chunk_size.value = 64 * MiB;
+	vs_knobs.chunk_size.value = 12 * MiB;
 	vs_knobs.memory_limit.value = 100 * MiB;
-	take(10 * MiB); /* of a heap each */
+	take(10 * MiB);
 	take(4 * MiB);
-	give(take(50 * MiB));
+	give(take(84 * MiB));
 	assert_int_equal(fake.held, 100 * MiB);
 	fresh(state);
 	vs_knobs.chunk_size.value = GiB;
 	vs_knobs.memory_limit.value = 100 * MiB;
 	take(10 * MiB);
 	take(80 * MiB);
+}
+
+/* Nor does the chunk of one heap take all of it. */
+static void test_a_chunk_is_a_part_of_the_limit(void **state)
+{
+	(void)state;
+	vs_knobs.chunk_size.value = GiB;
+	vs_knobs.memory_limit.value = GiB;
+	take(512);
+	take(4 * MiB);
+	take(10 * MiB);
+	assert_true(fake.held_high <= GiB);
 }
 
 /* What the device refuses to make chunks with, and what they were made with. */
@@ -531,6 +543,7 @@ int main(void)
 		T(what_a_thread_freed_is_waited_for),
 		T(not_what_another_freed),
 		T(large_chunks_below_a_limit),
+		T(a_chunk_is_a_part_of_the_limit),
 		T(the_drivers_last_bytes_are_counted),
 		T(chunks_without_what_a_device_refuses),
 	};

@@ -154,8 +154,8 @@ static void test_a_tail_is_mapped_left_of_an_idle_range(void **state)
 	CUdeviceptr first, idle;
 
 	(void)state;
-	vs_knobs.memory_limit.value = 320 * MiB;
 	idle = idle_left_of_live(&first);
+	vs_pool_of(0)->memory_limit = 320 * MiB;
 	give(first);
 	assert_int_equal(take(24 * MiB), first);
 	assert_int_equal(take(160 * MiB), idle - 32 * MiB);

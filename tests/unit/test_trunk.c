@@ -37,8 +37,9 @@ static CUdeviceptr two_apart(CUdeviceptr p[5])
 {
 	CUdeviceptr both;
 
-	vs_knobs.chunk_size.value = 64 * MiB;
 	vs_knobs.memory_limit.value = 5 * 64 * MiB;
+	/* more than the knob would give of so little */
+	vs_pool_for(0)->chunk_size = 64 * MiB;
 	for (int i = 0; i < 5; i++)
 		p[i] = take(64 * MiB);
 	give(p[1]);
@@ -268,7 +269,7 @@ static CUdeviceptr cramped(unsigned trunk, unsigned rest, CUdeviceptr p[5])
 	CUdeviceptr both;
 
 	vs_knobs.memory_limit.value = 5 * 64 * MiB;
-	vs_knobs.chunk_size.value = 64 * MiB;
+	vs_pool_for(0)->chunk_size = 64 * MiB;
 	lay_heap(vs_pool_for(0), VS_HEAP_LARGE, trunk * 64 * MiB,
 		 (trunk + rest) * 64 * MiB);
 	for (int i = 0; i < 5; i++)
