@@ -100,7 +100,8 @@ CUresult vs_fill_fresh(struct vs_ctx *ctx, CUdeviceptr p, size_t size)
 {
 	if (vs_knobs.zero == VS_ZERO_ALWAYS)
 		return vs_fill_set(ctx, p, 0, size);
-	warn_once(vs_fill_set(ctx, p, VS_JUNK_FRESH, size));
+	if (vs_knobs.junk)
+		warn_once(vs_fill_set(ctx, p, VS_JUNK_FRESH, size));
 	return CUDA_SUCCESS;
 }
 

@@ -28,8 +28,8 @@ CUresult vs_fill_get(struct vs_ctx *ctx, void *to, CUdeviceptr p, size_t size);
 /* Whether any of the two knobs is on. */
 bool vs_fill_is_on(void);
 /*
- * Clears, or fills with junk, what is about to be handed out; waits. An error
- * if it is not cleared; what has no junk in it is told once.
+ * By the knobs clears, or fills with junk, what is about to be handed out;
+ * waits. An error if it is not cleared; what has no junk in it is told once.
  */
 CUresult vs_fill_fresh(struct vs_ctx *ctx, CUdeviceptr p, size_t size);
 /*

@@ -288,11 +288,13 @@ static void check_mark(struct vs_guard_block *b, struct vs_ctx *ctx,
 
 /* --- allocation and free -------------------------------------------------- */
 
-static void warn_once(size_t size)
+void vs_guard_served(struct vs_pool *pool, CUdeviceptr p, size_t size)
 {
 	static _Atomic bool is_told;
 
-	if (!atomic_exchange(&is_told, true))
+	if (atomic_load(&pool->guard.is_short) &&
+	    (p < pool->guard.base || p >= pool->guard.end) &&
+	    !atomic_exchange(&is_told, true))
 		vs_warn("VMMSHIM_GUARD: no mapping of its own for an "
 			"allocation of %zu bytes, which would take too much "
 			"memory or address space: from now on some are not "
@@ -313,8 +315,7 @@ CUresult vs_guard_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 	pthread_mutex_unlock(&pool->grow);
 	vs_stat_add(&pool->stats, vmm_ns, vs_vmm_clock() - began);
 	/* else it is the driver's to word: the process may be ending */
-	if (r == CUDA_ERROR_OUT_OF_MEMORY)
-		warn_once(size);
+	atomic_store(&pool->guard.is_short, r == CUDA_ERROR_OUT_OF_MEMORY);
 	if (r != CUDA_SUCCESS)
 		return VS_PASS;
 	mark(b, ctx, size);

@@ -47,6 +47,7 @@ struct vs_guard {
 	CUdeviceptr next;      /* where the next block goes, if it fits */
 	CUdeviceptr top;       /* no block was above yet; grow */
 	uint64_t lost;	       /* sum of the blocks'; grow */
+	_Atomic bool is_short; /* there was too little for the latest one */
 	struct vs_range_list live, spare;
 	struct vs_range_list pending;		    /* oldest first, by tag */
 	struct vs_guard_past past[VS_GUARD_LATEST]; /* frees, as a ring */
@@ -56,12 +57,14 @@ struct vs_guard {
 /* With the knob: takes the arena from `base` on. */
 void vs_guard_init(struct vs_pool *pool, CUdeviceptr base);
 
-/*
- * Serves an allocation. VS_PASS when it cannot: it is the heap's then (one log
- * line, the first time).
- */
+/* Serves an allocation. VS_PASS when it cannot: it is the heap's then. */
 CUresult vs_guard_alloc(struct vs_pool *pool, struct vs_ctx *ctx, size_t size,
 			CUdeviceptr *out);
+/*
+ * `p` is handed out, by whomever: one line, the first time that is without a
+ * guard since there was too little for one.
+ */
+void vs_guard_served(struct vs_pool *pool, CUdeviceptr p, size_t size);
 /* `p` is not the heap's. */
 bool vs_guard_holds(const struct vs_pool *pool, CUdeviceptr p);
 /*

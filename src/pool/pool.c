@@ -373,12 +373,12 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 	}
 }
 
-/* Knobs ZERO and JUNK; what cannot be cleared is not handed out. */
-static CUresult fill(struct vs_ctx *ctx, CUdeviceptr p, size_t size)
+/* Knobs GUARD, ZERO, JUNK; what cannot be cleared is not handed out. */
+static CUresult fill(struct vs_tcache *tc, CUdeviceptr p, size_t size)
 {
-	CUresult r =
-		vs_fill_is_on() ? vs_fill_fresh(ctx, p, size) : CUDA_SUCCESS;
+	CUresult r = vs_fill_fresh(tc->ctx, p, size);
 
+	vs_guard_served(tc->pool, p, size);
 	if (r == CUDA_SUCCESS)
 		return r;
 	if (vs_pool_free(p) == VS_PASS)
@@ -415,9 +415,8 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 	/* or from what is idle all the same: no chunk of it may be so whole */
 	if (atomic_load(&pool->fence.is_broken))
 		r = vs_trouble_alloc_beside(pool, size, out);
-	if (r != VS_PASS)
-		return r;
-	if (atomic_load_explicit(&tc->ctx->trouble, memory_order_relaxed))
+	if (r == VS_PASS &&
+	    atomic_load_explicit(&tc->ctx->trouble, memory_order_relaxed))
 		r = vs_trouble_alloc(pool, tc->ctx, size, out);
 	if (r != VS_PASS)
 		return r;
@@ -433,7 +432,7 @@ static CUresult alloc_slow(struct vs_thread *t, CUcontext current, size_t size,
 	if (r == VS_PASS)
 		r = vs_trouble_alloc_beside(pool, size, &p);
 	if (r == CUDA_SUCCESS && pool->is_fussy)
-		r = fill(tc->ctx, p, size);
+		r = fill(tc, p, size);
 	if (r == CUDA_SUCCESS)
 		*out = p;
 	return r;

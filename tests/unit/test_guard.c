@@ -316,13 +316,31 @@ static void take_refused(void *is_for_want)
 	}
 }
 
-/* Any other failure is not for want of memory: the process may be ending. */
+static void take_too_much(void *unused)
+{
+	CUdeviceptr p;
+
+	(void)unused;
+	vs_log_level = VS_LOG_WARN;
+	vs_knobs.memory_limit.value = 64 * MiB;
+	if (vs_pool_alloc(40 * MiB, &p) != CUDA_SUCCESS ||
+	    vs_pool_alloc(40 * MiB, &p) != CUDA_ERROR_OUT_OF_MEMORY)
+		_exit(1);
+}
+
+/*
+ * Any other failure is not for want of memory: the process may be ending. And
+ * what nobody serves is no allocation without a guard.
+ */
 static void test_only_want_of_memory_is_told(void **state)
 {
 	static struct child c;
 
 	(void)state;
 	child_run(&c, NULL, take_refused, NULL);
+	assert_child_ok(&c);
+	assert_null(strstr(c.err, "GUARD"));
+	child_run(&c, NULL, take_too_much, NULL);
 	assert_child_ok(&c);
 	assert_null(strstr(c.err, "GUARD"));
 	child_run(&c, NULL, take_refused, &c);
