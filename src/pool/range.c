@@ -128,32 +128,49 @@ uint64_t vs_range_slack(struct vs_pool *pool)
 	return pool->slab_bytes - (given - pool->live_spans);
 }
 
+/*
+ * What is live, with the small objects that caches took back since they were
+ * last added up; the need is no less. Lock.
+ */
+static uint64_t add_up(struct vs_pool *pool, uint64_t *blocks_out)
+{
+	uint64_t live, given;
+
+	vs_range_live(pool, &live, &given, blocks_out);
+	pool->small_bytes = live - pool->live_bytes;
+	if (live > pool->most_now)
+		pool->most_now = live;
+	if (live > pool->need)
+		pool->need = live;
+	return live;
+}
+
 /* Lock. */
 static inline void set_live(struct vs_pool *pool, uint64_t live)
 {
 	vs_stat_set_shared(&pool->stats, live, live);
-	/* one look for both: the need is no less than the most now */
-	if (live > pool->most_now) {
-		pool->most_now = live;
-		if (live > pool->need)
-			pool->need = live;
-	}
 	if (live + pool->fall_now < pool->need)
 		pool->fall_now = pool->need - live;
+}
+
+/* A new mark, if caches took nothing back; lock. */
+static __attribute__((noinline)) void show_most(struct vs_pool *pool)
+{
+	uint64_t blocks;
+
+	set_live(pool, add_up(pool, &blocks));
 }
 
 /* Brings the gauges of live memory up to date; lock. */
 static void show_live(struct vs_pool *pool, uint64_t coming)
 {
-	uint64_t asked, given, blocks;
+	uint64_t blocks, live = add_up(pool, &blocks);
 
-	vs_range_live(pool, &asked, &given, &blocks);
-	pool->small_bytes = asked - pool->live_bytes;
-	set_live(pool, asked);
-	if (asked + coming > pool->need)
-		pool->need = asked + coming;
+	set_live(pool, live);
+	if (live + coming > pool->need)
+		pool->need = live + coming;
 	if (coming <= VS_SMALL_MAX)
-		vs_stat_set_shared(&pool->stats, live, asked + coming);
+		vs_stat_set_shared(&pool->stats, live, live + coming);
 	vs_stat_set_shared(&pool->stats, blocks, blocks + (coming > 0));
 }
 
@@ -185,6 +202,8 @@ static CUresult get_more(struct vs_pool *pool, enum vs_heap_kind kind,
 void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
 		       struct vs_ctx *ctx, size_t size)
 {
+	uint64_t live;
+
 	vs_range_set_ctx(range, ctx);
 	range->is_pinned = false;
 	/* released, too: see vs_range_set_base() */
@@ -196,7 +215,12 @@ void vs_range_hand_out(struct vs_pool *pool, struct vs_range *range,
 	vs_stat_bump(pool, live_spans, range->span);
 	vs_stat_bump(pool, live_blocks, 1);
 	pool->turnover.handed += range->span;
-	set_live(pool, pool->live_bytes + pool->small_bytes);
+	live = pool->live_bytes + pool->small_bytes;
+	/* one look for all: the need is no less, nor is the gauge's mark */
+	if (__builtin_expect(live > pool->most_now, 0))
+		show_most(pool);
+	else
+		set_live(pool, live);
 }
 
 /*

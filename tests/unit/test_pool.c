@@ -432,6 +432,21 @@ static void test_a_failure_is_no_high_water(void **state)
 	assert_in_range(fake.held_high, 100 * MiB, 200 * MiB);
 }
 
+/* Nor does what threads' caches took back since they were last added up. */
+static void test_freed_small_objects_are_no_high_water(void **state)
+{
+	CUdeviceptr small[60];
+
+	(void)state;
+	give(take(100 * MiB));
+	for (int i = 0; i < 60; i++)
+		small[i] = take(MiB);
+	for (int i = 0; i < 60; i++)
+		give(small[i]);
+	give(take(100 * MiB));
+	assert_int_equal(stats()->live_high, 100 * MiB);
+}
+
 static void test_context_death_gives_everything_back(void **state)
 {
 	CUdeviceptr p[20];
@@ -510,6 +525,7 @@ int main(void)
 		T(no_wait_where_nothing_was_freed),
 		T(a_failure_holds_nothing),
 		T(a_failure_is_no_high_water),
+		T(freed_small_objects_are_no_high_water),
 		T(context_death_gives_everything_back),
 		T(sync_mode_waits_in_the_free),
 		T(broken_context_goes_to_the_driver),
