@@ -81,6 +81,16 @@ void vs_fmt_hex(struct vs_fmt *f, uint64_t v)
 	put_base(f, v, 16);
 }
 
+void vs_fmt_uuid(struct vs_fmt *f, const unsigned char *uuid)
+{
+	for (int i = 0; i < 16; i++) {
+		if (i == 4 || i == 6 || i == 8 || i == 10)
+			vs_fmt_char(f, '-');
+		put_base(f, uuid[i] / 16, 16);
+		put_base(f, uuid[i] % 16, 16);
+	}
+}
+
 /* "12.3 unit" */
 static void put_tenths(struct vs_fmt *f, uint64_t tenths, const char *unit)
 {

@@ -25,6 +25,8 @@ void vs_fmt_str(struct vs_fmt *f, const char *s); /* NULL: "(null)" */
 void vs_fmt_u64(struct vs_fmt *f, uint64_t v);
 void vs_fmt_i64(struct vs_fmt *f, int64_t v);
 void vs_fmt_hex(struct vs_fmt *f, uint64_t v); /* 0x1f */
+/* 16 bytes as nvidia-smi -L writes them: 0f1e2d3c-4b5a-... */
+void vs_fmt_uuid(struct vs_fmt *f, const unsigned char *uuid);
 /* For people: 0 B, 512 B, 12.3 MiB, 64.0 GiB. */
 void vs_fmt_bytes(struct vs_fmt *f, uint64_t bytes);
 /* For people: 812 ns, 1.2 us, 3.4 ms, 5.6 s. */

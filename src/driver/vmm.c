@@ -156,7 +156,7 @@ static void wish_properties(struct vs_vmm_device *d)
 #endif
 }
 
-uint64_t vs_vmm_device_id(CUdevice device)
+static uint64_t ask_id(CUdevice device, unsigned char uuid_out[16])
 {
 	uint64_t half[2];
 	CUuuid uuid;
@@ -165,9 +165,17 @@ uint64_t vs_vmm_device_id(CUdevice device)
 	if (!vs_real.cuDeviceGetUuid_v2 ||
 	    vs_real.cuDeviceGetUuid_v2(&uuid, device) != CUDA_SUCCESS)
 		return 0;
+	memcpy(uuid_out, uuid.bytes, sizeof(half));
 	memcpy(half, uuid.bytes, sizeof(half));
 	/* parts of one card differ in few bits, which may be in either half */
 	return (half[0] * UINT64_C(0x9e3779b97f4a7c15)) ^ half[1];
+}
+
+uint64_t vs_vmm_device_id(CUdevice device)
+{
+	unsigned char uuid[16];
+
+	return ask_id(device, uuid);
 }
 
 bool vs_vmm_probe(CUdevice device, struct vs_vmm_device *d)
@@ -188,7 +196,7 @@ bool vs_vmm_probe(CUdevice device, struct vs_vmm_device *d)
 		return false;
 	}
 	d->total = total;
-	d->id = vs_vmm_device_id(device);
+	d->id = ask_id(device, d->uuid);
 	if (!attribute(
 		    device,
 		    CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED)) {

@@ -27,6 +27,7 @@ struct vs_vmm_device {
 			     */
 	uint64_t total;	    /* bytes of device memory */
 	uint64_t id;	    /* vs_vmm_device_id */
+	unsigned char uuid[16]; /* what that is made of, if it is not 0 */
 	CUmemAllocationProp prop;
 	bool is_usable;		 /* the device and the driver have VMM */
 	bool has_context_events; /* cuCtxRecordEvent (driver 12.5) */

@@ -29,6 +29,13 @@ uint64_t vs_pool_device_id(int i)
 	return pool && vs_knobs.neighbours ? pool->dev.id : 0;
 }
 
+const unsigned char *vs_pool_uuid(int i)
+{
+	const struct vs_vmm_device *dev = &vs_pool_by_index(i)->dev;
+
+	return dev->id ? dev->uuid : NULL;
+}
+
 /* The driver's memory is short, not what the pool may have. */
 static bool may_have(struct vs_pool *pool, uint64_t bytes)
 {

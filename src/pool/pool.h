@@ -317,6 +317,11 @@ void vs_pool_forked(void);
 /* Number of pools; stats of pool `i`. Async-signal-safe. */
 int vs_pool_count(void);
 const struct vs_stats *vs_pool_stats(int i, CUdevice *device_out);
+/*
+ * 16 bytes that name the device of pool `i` for all processes and tools, whose
+ * ordinals may differ; NULL: the driver tells none. Async-signal-safe.
+ */
+const unsigned char *vs_pool_uuid(int i);
 /* Brings gauges that are kept per thread up to date. Async-signal-safe. */
 void vs_pool_refresh(int i);
 

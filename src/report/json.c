@@ -16,7 +16,7 @@
  * name and a number; the rest is the knobs, whose texts hold 16 KiB and may
  * grow sixfold when every byte is escaped. Pages never written cost nothing.
  */
-#define DEVICES_BYTES (VS_MAX_DEVICES * (sizeof(struct vs_stats) * 6 + 32))
+#define DEVICES_BYTES (VS_MAX_DEVICES * (sizeof(struct vs_stats) * 6 + 96))
 #define CALLS_BYTES (VS_API_COUNT * 80)
 #define REST_BYTES (128 * 1024)
 
@@ -55,9 +55,13 @@ static void emit_device(int i)
 {
 	CUdevice device = i;
 	const struct vs_stats *stats = vs_pool_stats(i, &device);
+	const unsigned char *uuid = vs_pool_uuid(i);
 	struct vs_stat_row row;
 
-	vs_fmt_f(&f, "{\"device\":%d", (int)device);
+	vs_fmt_f(&f, "{\"device\":%d,\"uuid\":\"", (int)device);
+	if (uuid)
+		vs_fmt_uuid(&f, uuid);
+	vs_fmt_char(&f, '"');
 	for (size_t n = 0; vs_stat_row(stats, n, &row); n++) {
 		vs_fmt_char(&f, ',');
 		put_number(row.name, "", row.value);

@@ -108,6 +108,7 @@ static void emit_device(const struct vs_dump_head *head, int i)
 {
 	CUdevice device = i;
 	const struct vs_stats *stats = vs_pool_stats(i, &device);
+	const unsigned char *uuid = vs_pool_uuid(i);
 	struct vs_stat_row row;
 
 	start(head);
@@ -117,6 +118,12 @@ static void emit_device(const struct vs_dump_head *head, int i)
 	put_right("high", HIGH_EDGE);
 	put_right("exact", HIGH_EXACT_EDGE);
 	finish();
+	if (uuid) {
+		start(head);
+		vs_fmt_str(&f, "  uuid ");
+		vs_fmt_uuid(&f, uuid);
+		finish();
+	}
 	for (size_t n = 0; vs_stat_row(stats, n, &row); n++) {
 		/* what never happened is not worth a line */
 		if (!row.is_gauge && !row.value)

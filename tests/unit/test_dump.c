@@ -73,6 +73,7 @@ static const char golden[] =
 	", test_dump, signal, mode sync\n"
 	"vmmshim stats: device 0                  now           exact        "
 	"high           exact\n"
+	"vmmshim stats:   uuid 0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0\n"
 	"vmmshim stats:   reserved           12.3 MiB        12897485    "
 	"64.0 MiB        67108864\n"
 	"vmmshim stats:   live               11.4 MiB        12000000    "
@@ -185,7 +186,9 @@ static void json(void **unused)
 	assert_non_null(strstr(c.err, ",\"program\":\"test_dump\","));
 	assert_non_null(strstr(c.err, ",\"rank\":\"3\",\"why\":\"exit\","));
 	assert_non_null(strstr(c.err, ",\"mode\":\"pool\","));
-	assert_non_null(strstr(c.err, "\"devices\":[{\"device\":0,"));
+	assert_non_null(strstr(c.err,
+			       "\"devices\":[{\"device\":0,\"uuid\":"
+			       "\"0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0\","));
 #define ROW(name)                                                              \
 	snprintf(part, sizeof(part), "\"%s\":%zu", name, 1000000 + at++);      \
 	assert_non_null(strstr(c.err, part));
@@ -231,6 +234,7 @@ static void json_is_valid(void **unused)
 	reader = popen("python3 -c 'import json, sys\n"
 		       "d = json.load(sys.stdin)\n"
 		       "assert len(d[\"devices\"]) == 64\n"
+		       "assert d[\"devices\"][1][\"uuid\"] == \"\"\n"
 		       "assert d[\"devices\"][63][\"reserved\"] == 64000000\n"
 		       "only = d[\"knobs\"][\"VMMSHIM_ONLY\"][\"value\"]\n"
 		       "assert only == chr(1) * 15986, len(only)\n'",
