@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "pool/budget.h"
 
+#include "base/knob.h"
+#include "base/log.h"
 #include "pool/toll.h"
 #include "pool/turnover.h"
 
@@ -19,6 +21,21 @@ static uint64_t most_slack(const struct vs_pool *pool)
 
 	fall /= FALL_SHARE;
 	return fall > left ? fall : left;
+}
+
+uint64_t vs_budget_limit(uint64_t total)
+{
+	uint64_t limit = vs_size_bytes(vs_knobs.memory_limit, total);
+
+	if (limit == 0)
+		return UINT64_MAX;
+	if (limit < VS_GRANULE) {
+		vs_warn("VMMSHIM_MEMORY_LIMIT: %llu bytes, but no chunk has "
+			"less than 2M: allocations will fail",
+			(unsigned long long)limit);
+		return limit;
+	}
+	return limit - limit % VS_GRANULE; /* cuMemGetInfo tells of it */
 }
 
 uint64_t vs_budget(struct vs_pool *pool)

@@ -16,6 +16,11 @@
 
 #include "pool/state.h"
 
+/*
+ * Knob MEMORY_LIMIT for a device of `total` bytes, in whole granules;
+ * UINT64_MAX: none. One line where it is less than can be had.
+ */
+uint64_t vs_budget_limit(uint64_t total);
 /* Bytes; no more than knob MEMORY_LIMIT. May look at all threads' caches. */
 uint64_t vs_budget(struct vs_pool *pool);
 

@@ -13,6 +13,7 @@
 #include "base/thread.h"
 #include "driver/real.h"
 #include "pool/arena.h"
+#include "pool/budget.h"
 #include "pool/capture.h"
 #include "pool/fill.h"
 #include "pool/grow.h"
@@ -169,11 +170,7 @@ static void read_knobs(struct vs_pool *pool)
 {
 	uint64_t total = pool->dev.total;
 
-	pool->memory_limit = vs_size_bytes(vs_knobs.memory_limit, total);
-	if (pool->memory_limit == 0)
-		pool->memory_limit = UINT64_MAX;
-	else if (pool->memory_limit > VS_GRANULE) /* cuMemGetInfo tells of it */
-		pool->memory_limit -= pool->memory_limit % VS_GRANULE;
+	pool->memory_limit = vs_budget_limit(total);
 	pool->total = total;
 	pool->most = pool->memory_limit < total ? pool->memory_limit : total;
 	pool->pending_limit = vs_size_bytes(vs_knobs.pending_limit, total);
