@@ -410,7 +410,7 @@ static bool do_timed(const struct op *op, struct block *b, struct outcome *o)
 static int run(const struct trace *t, struct outcome *o)
 {
 	struct block *blocks = calloc(t->n_blocks, sizeof(*blocks));
-	uint64_t last_us = 0, tick = fake.now, began = host_ns();
+	uint64_t last_us = 0, tick = fake.now, began = host_ns(), limit;
 	size_t i;
 
 	if (!blocks) {
@@ -432,11 +432,12 @@ static int run(const struct trace *t, struct outcome *o)
 	free(blocks);
 	if (i == t->n)
 		return 0;
+	limit = vs_size_bytes(vs_knobs.memory_limit, DEVICE_BYTES);
 	fprintf(stderr,
 		"replay: %s:%zu: the pool failed, with %.0f MiB live of "
 		"%" PRIu64 "\n",
 		t->path, t->ops[i].line, (double)o->live / (1 << 20),
-		DEVICE_BYTES >> 20);
+		(limit ? limit : DEVICE_BYTES) >> 20);
 	return -1;
 }
 
