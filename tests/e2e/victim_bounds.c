@@ -106,7 +106,10 @@ static void peer_planes(CUdeviceptr p, size_t width, size_t height,
 				.Depth = 1};
 
 	TRY(cuMemcpy3DPeer(&c));
+	/* writes there, as what was done so far, but in another stream */
+	TRY(cuCtxSynchronize());
 	TRY(cuMemcpy3DPeerAsync(&c, stream));
+	TRY(cuCtxSynchronize());
 	c.srcXInBytes = 1;
 	SAY(cuMemcpy3DPeer(&c));
 	SAY(cuMemcpy3DPeerAsync(&c, stream));
