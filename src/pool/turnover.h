@@ -42,7 +42,10 @@ struct vs_turnover {
 	int thick;		/* how many came thick, so far; or of a pause */
 };
 
-/* Whether it is fast, for who has not the lock. */
+/*
+ * Whether it was fast when it was last asked, as it is before the pool grows;
+ * for who has not the lock.
+ */
 static inline bool vs_turnover_was_fast(const struct vs_turnover *t)
 {
 	return __atomic_load_n(&t->is_fast, __ATOMIC_RELAXED);
