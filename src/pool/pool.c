@@ -346,9 +346,11 @@ static CUresult alloc_small(struct vs_tcache *tc, size_t size, CUdeviceptr *out)
 			return CUDA_SUCCESS;
 		}
 		vs_repack(tc->pool);
-		if (vs_tcache_refill(tc, class))
+		p = vs_tcache_take_near_again(tc, size);
+		if (!p && vs_tcache_refill(tc, class))
 			continue;
-		p = vs_tcache_take_instead(tc, size);
+		if (!p)
+			p = vs_tcache_take_instead(tc, size);
 		if (p) {
 			*out = p;
 			return CUDA_SUCCESS;

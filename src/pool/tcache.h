@@ -40,6 +40,8 @@ struct vs_bin {
 	 */
 	unsigned n_old;
 	uint64_t tag_old;
+	/* objects of near classes to be taken before a look; at the next */
+	unsigned near_left, near_most;
 };
 
 struct vs_tcache {
@@ -138,6 +140,11 @@ CUdeviceptr vs_tcache_take_larger(struct vs_tcache *tc, size_t size);
  * of this thread's that is up to half as large again.
  */
 CUdeviceptr vs_tcache_take_instead(struct vs_tcache *tc, size_t size);
+/*
+ * Of a near class, if that served in vain looks for the class's own: before
+ * the next one, which takes locks and asks the driver.
+ */
+CUdeviceptr vs_tcache_take_near_again(struct vs_tcache *tc, size_t size);
 /*
  * The free, under a context, of an object that has no cache in this thread.
  * VS_PASS: it is none, or the current one has ended. Takes pool.lock.
