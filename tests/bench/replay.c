@@ -433,11 +433,13 @@ static int run(const struct trace *t, struct outcome *o)
 	if (i == t->n)
 		return 0;
 	limit = vs_size_bytes(vs_knobs.memory_limit, DEVICE_BYTES);
+	if (limit == 0 || limit > DEVICE_BYTES)
+		limit = DEVICE_BYTES;
 	fprintf(stderr,
 		"replay: %s:%zu: the pool failed, with %.0f MiB live of "
 		"%" PRIu64 "\n",
 		t->path, t->ops[i].line, (double)o->live / (1 << 20),
-		(limit ? limit : DEVICE_BYTES) >> 20);
+		limit >> 20);
 	return -1;
 }
 
