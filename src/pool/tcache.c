@@ -430,9 +430,9 @@ static bool is_as_short(struct vs_tcache *tc)
 }
 
 /*
- * An idle object up to half as large again, or 0. A program that churns needs
- * each class's objects now and then for the most that it ever had pending of
- * them, and each new chunk takes some 300 us beside its kernels (H200).
+ * To a program that churns an idle object up to half as large again, or 0. It
+ * needs each class's objects now and then for the most that it ever had pending
+ * of them, and each new chunk takes some 300 us beside its kernels (H200).
  */
 static CUdeviceptr take_near(struct vs_tcache *tc, size_t size)
 {
@@ -440,6 +440,8 @@ static CUdeviceptr take_near(struct vs_tcache *tc, size_t size)
 	size_t most = vs_class_size(class) / 2 * 3;
 	CUdeviceptr p = 0;
 
+	if (!vs_turnover_was_fast(&tc->pool->turnover))
+		return 0;
 	while (!p && ++class < VS_N_CLASSES && vs_class_size(class) <= most)
 		p = take(tc, class, size);
 	return p;
@@ -452,17 +454,14 @@ CUdeviceptr vs_tcache_take_near_again(struct vs_tcache *tc, size_t size)
 	if (bin->near_left == 0)
 		return 0;
 	bin->near_left--;
-	return vs_turnover_was_fast(&tc->pool->turnover) ? take_near(tc, size)
-							 : 0;
+	return take_near(tc, size);
 }
 
 CUdeviceptr vs_tcache_take_instead(struct vs_tcache *tc, size_t size)
 {
 	struct vs_bin *bin = &tc->bin[vs_class_of(size)];
-	CUdeviceptr p = 0;
+	CUdeviceptr p = take_near(tc, size);
 
-	if (vs_turnover_was_fast(&tc->pool->turnover))
-		p = take_near(tc, size);
 	if (p) {
 		if (bin->near_most < NEAR_MOST)
 			bin->near_most = bin->near_most * 2 + 1; /* 1, 3, 7 */
